@@ -16,6 +16,7 @@ const maxKey = 16 << 10
 var (
 	bucketSessions = []byte("sessions") // in a scope: session key -> bucket
 	bucketCursors  = []byte("cursors")  // in a scope: path -> cursor
+	bucketValues   = []byte("values")   // in a scope: name -> value
 	bucketOut      = []byte("out")      // in a session: seq -> entry
 	bucketSeen     = []byte("seen")     // in a session: seq -> 8-byte hashes
 	keyState       = []byte("state")

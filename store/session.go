@@ -33,6 +33,9 @@ type SessionInfo struct {
 type Link struct {
 	// ServerID is the server's id of the session; empty until it was created.
 	ServerID string `json:"serverId,omitempty"`
+	// Account is the server's id of the account that made the session: when
+	// the server was reset, the same login is another account.
+	Account string `json:"account,omitempty"`
 	// MetadataVersion is the server's version of the metadata.
 	MetadataVersion int `json:"metadataVersion,omitempty"`
 	// MetadataAcked is the MetadataHash that the server has.
@@ -90,6 +93,15 @@ func (c *Scope) Session(key string) (state []byte, ses Session, ok bool, err err
 		return err
 	})
 	return state, ses, ok, err
+}
+
+// Lookup returns a session without the adapter's state.
+func (c *Scope) Lookup(key string) (ses Session, ok bool, err error) {
+	ok, err = c.viewSession(key, func(b *bolt.Bucket) error {
+		ses, err = readSession(key, b)
+		return err
+	})
+	return ses, ok, err
 }
 
 // Sessions returns all sessions without their states, ordered by key.
