@@ -13,10 +13,10 @@ import (
 type newSealer = func(key []byte, random io.Reader) (Sealer, error)
 
 func TestSealUsesTheGivenRandomness(t *testing.T) {
-	for name, make := range map[string]newSealer{"data key": NewDataKeySealer, "secretbox": NewSecretboxSealer} {
+	for name, create := range map[string]newSealer{"data key": NewDataKeySealer, "secretbox": NewSecretboxSealer} {
 		t.Run(name, func(t *testing.T) {
 			seal := func(random io.Reader) ([]byte, error) {
-				s, err := make(repeat(7), random)
+				s, err := create(repeat(7), random)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -42,9 +42,9 @@ func TestSealUsesTheGivenRandomness(t *testing.T) {
 }
 
 func TestSealDoesNotTouchThePlaintext(t *testing.T) {
-	for name, make := range map[string]newSealer{"data key": NewDataKeySealer, "secretbox": NewSecretboxSealer} {
+	for name, create := range map[string]newSealer{"data key": NewDataKeySealer, "secretbox": NewSecretboxSealer} {
 		t.Run(name, func(t *testing.T) {
-			s, err := make(repeat(7), nil)
+			s, err := create(repeat(7), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -99,12 +99,12 @@ func TestWrapKey(t *testing.T) {
 
 func BenchmarkSeal(b *testing.B) {
 	for _, v := range []struct {
-		name string
-		make newSealer
+		name   string
+		create newSealer
 	}{{"datakey", NewDataKeySealer}, {"secretbox", NewSecretboxSealer}} {
 		for _, size := range []int{300, 50 << 10} {
 			b.Run(fmt.Sprintf("%s/%d", v.name, size), func(b *testing.B) {
-				s, err := v.make(repeat(7), rand.Reader)
+				s, err := v.create(repeat(7), rand.Reader)
 				if err != nil {
 					b.Fatal(err)
 				}

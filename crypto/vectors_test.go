@@ -116,7 +116,7 @@ func checkVectors(t *testing.T, v vectors) {
 	plain := compact(t, v.Plaintext)
 	for _, tc := range []struct {
 		name          string
-		make          newSealer
+		create        newSealer
 		key           []byte
 		nonce         int
 		sealed, plain []byte
@@ -126,7 +126,7 @@ func checkVectors(t *testing.T, v vectors) {
 		{"data-key blob", NewSecretboxSealer, v.BlobKeyDataKey, 0, v.BlobDataKey, v.BlobPlain},
 		{"legacy blob", NewSecretboxSealer, v.BlobKeyLegacy, 0, v.BlobLegacy, v.BlobPlain},
 	} {
-		s, err := tc.make(tc.key, bytes.NewReader(tc.sealed[tc.nonce:]))
+		s, err := tc.create(tc.key, bytes.NewReader(tc.sealed[tc.nonce:]))
 		if err != nil {
 			t.Fatal(err)
 		}
