@@ -1,0 +1,267 @@
+package claude
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/happyd/happyd/adapters"
+	"github.com/happyd/happyd/protocol"
+	"github.com/happyd/happyd/watch"
+)
+
+// Graces and limits, in milliseconds. A log proves the end of a turn only after nothing that continues it followed: stop hooks,
+// automatic continuations and lost connections all go on within moments.
+const (
+	graceStop    = 2000  // after a final stop reason, before the turn is completed
+	graceError   = 3000  // after an API error: a running tool's result may still continue the turn
+	graceGone    = 2000  // after the process ended: its last lines come up to 0.3 s later
+	graceIdle    = 1500  // after the process says idle
+	holdChild    = 2000  // how long a parent waits for the end of a foreground child
+	settleSure   = 300   // after a child's own final message
+	settleWeak   = 1000  // after a message that may be final (old versions log no stop reason)
+	settleNever  = 2000  // when only others say that the child ended
+	settleGroup  = 1000  // after which no more calls of one API message are expected
+	waitSiblings = 2000  // for children with equal prompts to show up
+	maxPrompts   = 64    //
+	maxTitle     = 120   // characters of a title
+	maxSide      = 20000 // remembered records of inline sidechains
+)
+
+// state is everything a session's mapping depends on.
+type state struct {
+	Core     *adapters.State   `json:"core"`
+	Pending  *pending          `json:"pending,omitempty"`
+	Side     map[string]string `json:"side,omitempty"` // inline sidechains (1.x): record uuid -> stream
+	LastSide string            `json:"lastSide,omitempty"`
+	Prompt   string            `json:"prompt,omitempty"`  // promptId of the main thread's current run
+	Prompts  []string          `json:"prompts,omitempty"` // the latest ones, in order
+	Queue    []string          `json:"queue,omitempty"`   // prompts typed while the agent works, not yet taken up
+	Absorbed string            `json:"absorbed,omitempty"`
+	Agents   map[string]string `json:"agents,omitempty"` // agent id -> spawning call, as results and progress records say
+	Runs     map[string]string `json:"runs,omitempty"`   // workflow run id -> Workflow call
+	Nth      map[string]int    `json:"nth,omitempty"`    // occurrences of records without uuid
+	Usage    *usage            `json:"usage,omitempty"`
+	LastTS   int64             `json:"lastTs,omitempty"` // timestamp of the latest main record
+	LastAt   int64             `json:"lastAt,omitempty"` // clock when it was mapped
+	LastText bool              `json:"lastText,omitempty"`
+	Proc     adapters.Process  `json:"proc,omitempty"`
+	ProcAt   int64             `json:"procAt,omitempty"`
+	Titles   [3]string         `json:"titles,omitempty"` // custom, AI, first prompt
+}
+
+// pending is an end of the turn that the log has announced but not yet proved.
+type pending struct {
+	Status protocol.Status `json:"s"`
+	TS     int64           `json:"ts"` // timestamp of the record that announced it
+	At     int64           `json:"at"` // clock when it was mapped
+	Grace  int64           `json:"g"`  // ms
+	Msg    string          `json:"m"`  // API message: its further blocks announce the same end again
+	Held   bool            `json:"h"`  // the harness goes on by itself: only a new prompt or the process's end proves it
+	Weak   bool            `json:"w,omitempty"`
+}
+
+// usage is the token count of the latest API message, reported with the turn's end unless a visible envelope carried it.
+type usage struct {
+	Msg  string          `json:"m"`
+	Raw  json.RawMessage `json:"u"`
+	Sent bool            `json:"s"`
+}
+
+type session struct {
+	*state
+	c    *adapters.Core
+	opts adapters.SessionOptions
+}
+
+var _ adapters.Session = (*session)(nil)
+
+func newSession(o adapters.SessionOptions, st *state) *session {
+	if st.Side == nil {
+		st.Side = map[string]string{}
+	}
+	if st.Agents == nil {
+		st.Agents = map[string]string{}
+	}
+	if st.Runs == nil {
+		st.Runs = map[string]string{}
+	}
+	if st.Nth == nil {
+		st.Nth = map[string]int{}
+	}
+	o.Provider = Name
+	c := adapters.NewCore(o, st.Core)
+	st.Core = c.S
+	c.S.Facts.Native = o.ID
+	return &session{state: st, c: c, opts: o}
+}
+
+// parsed is an Item's value: the decoded line and what its ids derive from.
+type parsed struct {
+	l     *line
+	ident string
+}
+
+// Parse implements adapters.Session.
+func (s *session) Parse(p adapters.Place, rec watch.Record, now int64) (adapters.Item, bool) {
+	it := adapters.Item{Stream: p.Stream, Place: p, Rec: rec}
+	l, skip := parse(rec)
+	if l == nil {
+		s.c.Count(skip)
+		return it, false
+	}
+	if st := s.c.S.Streams[p.Stream]; st != nil && st.Noise {
+		s.c.Count("noise agent")
+		return it, false
+	}
+	if p.Stream == adapters.Main && l.sidechain {
+		it.Stream = s.inline(l)
+	}
+	it.Value = &parsed{l: l}
+	return it, true
+}
+
+// inline finds the stream of a sidechain record that lies in the main file, as versions 1.x wrote them: a root starts one,
+// the others follow their parent.
+func (s *session) inline(l *line) string {
+	key := s.Side[l.parent]
+	switch {
+	case s.Side[l.uuid] != "":
+		return s.Side[l.uuid]
+	case l.root || (key == "" && s.LastSide == ""):
+		key = "inline-" + l.uuid
+	case key == "":
+		key = s.LastSide
+	}
+	if len(s.Side) >= maxSide {
+		s.Side = map[string]string{}
+	}
+	s.Side[l.uuid], s.LastSide = key, key
+	return key
+}
+
+// Arrive implements adapters.Session.
+func (s *session) Arrive(it adapters.Item, now int64) {
+	l := it.Value.(*parsed).l
+	s.facts(it.Rec, l)
+	if it.Stream != adapters.Main {
+		s.head(it.Stream, it.Place.Group, l, now)
+	}
+	s.evidence(it.Stream, l, now)
+	s.link(now)
+}
+
+// facts reads the working directory and the like, which every record repeats.
+func (s *session) facts(rec watch.Record, l *line) {
+	f := &s.c.S.Facts
+	data := rec.Data
+	if rec.Oversize {
+		return
+	}
+	v := adapters.Fields(data, "cwd", "gitBranch", "version", "entrypoint")
+	set := func(dst *string, raw []byte) {
+		if x := adapters.String(raw); x != "" && x != *dst {
+			*dst = x
+			s.c.Changed()
+		}
+	}
+	if f.Cwd == "" {
+		set(&f.Cwd, v[0])
+	}
+	if x := adapters.String(v[0]); x != "" {
+		f.LastCwd = x
+	}
+	set(&f.GitBranch, v[1])
+	set(&f.Version, v[2])
+	if f.Entrypoint == "" {
+		set(&f.Entrypoint, v[3])
+	}
+	if adapters.String(v[3]) == "remote_mobile" {
+		f.HappyDriven = true
+	}
+}
+
+// Admit implements adapters.Session.
+func (s *session) Admit(it adapters.Item, now int64) bool {
+	if it.Stream != adapters.Main {
+		if st := s.c.S.Streams[it.Stream]; st == nil || !st.Registered {
+			return false
+		}
+	}
+	return s.admitResults(it.Stream, it.Value.(*parsed).l, now)
+}
+
+// Map implements adapters.Session.
+func (s *session) Map(it adapters.Item, now int64) {
+	p := it.Value.(*parsed)
+	l := p.l
+	nth := 0
+	if l.uuid == "" {
+		k := fmt.Sprintf("%s:%x", it.Place.Stream, it.Rec.Sum[:8])
+		nth = s.Nth[k]
+		if len(s.Nth) > 5000 {
+			s.Nth = map[string]int{}
+		}
+		s.Nth[k]++
+	}
+	ident := identity(l, it.Rec, nth)
+	if !s.c.Fresh(ident) {
+		s.c.Count("repeated record")
+		return
+	}
+	s.c.Begin(ident, l.ts, now)
+	s.settle(it.Stream, l)
+	if it.Stream == adapters.Main {
+		s.mapMain(l)
+		if l.ts > s.LastTS {
+			s.LastTS = l.ts
+		}
+		s.LastAt = now
+	} else {
+		s.mapChild(it.Stream, l)
+	}
+	s.link(now)
+}
+
+// Reset implements adapters.Session.
+func (s *session) Reset(p adapters.Place) {
+	// Records without uuid are counted again from the file's start; those seen before are known by their identity.
+	s.Nth = map[string]int{}
+}
+
+// Take implements adapters.Session.
+func (s *session) Take() adapters.Output { return s.c.Take() }
+
+// Save implements adapters.Session.
+func (s *session) Save() ([]byte, error) { return json.Marshal(s.state) }
+
+// Status implements adapters.Session.
+func (s *session) Status() adapters.Status {
+	st := s.c.Status()
+	if s.Proc.Known && s.Proc.Status != "" {
+		st.Thinking = s.Proc.Alive && s.Proc.Status == "busy"
+	}
+	return st
+}
+
+// Facts implements adapters.Session.
+func (s *session) Facts() adapters.Facts {
+	f := s.c.S.Facts
+	for _, t := range s.Titles {
+		if t != "" {
+			f.Title = t
+			break
+		}
+	}
+	return f
+}
+
+// setTitle keeps the latest title of a kind: 0 custom, 1 AI, 2 first prompt (which stays).
+func (s *session) setTitle(kind int, title string) {
+	title = protocol.Truncate(protocol.CleanText(title), maxTitle)
+	if title == "" || s.Titles[kind] == title || (kind == 2 && s.Titles[2] != "") {
+		return
+	}
+	s.Titles[kind] = title
+	s.c.S.Facts.TitleAt = max(s.c.Now(), s.c.S.Facts.TitleAt)
+	s.c.Changed()
+}
