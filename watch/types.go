@@ -97,7 +97,7 @@ type Batch struct {
 	Cursor Cursor
 	// Reset says that the file was truncated, replaced or rewritten since the cursor was made: records start again at offset 0.
 	Reset bool
-	// More says that another Read would return more at once.
+	// More says that another Read may return more at once: a limit ended this one.
 	More bool
 	// Partial is the length in bytes of an incomplete final line, which is held until it is whole.
 	Partial int64
