@@ -13,16 +13,31 @@ import (
 // MarshalJSON writes the envelope's wire form, without HTML escaping (the
 // encoding/json package adds its own unless an Encoder is told otherwise). It
 // does not validate: a half-built envelope can be kept as JSON, too. An event
-// without a known type is an error.
+// without a known type, or with args that are no object, is an error.
 func (e Envelope) MarshalJSON() ([]byte, error) {
+	if err := e.Ev.validArgs(); err != nil {
+		return nil, err
+	}
 	return e.append(make([]byte, 0, 256+len(e.Ev.Text)+len(e.Ev.Args)))
 }
 
 // MarshalJSON writes the keys that belong to the event's type.
 func (ev Event) MarshalJSON() ([]byte, error) {
+	if err := ev.validArgs(); err != nil {
+		return nil, err
+	}
 	return ev.append(make([]byte, 0, 64+len(ev.Text)+len(ev.Args)))
 }
 
+// validArgs refuses args that would break the whole message.
+func (ev Event) validArgs() error {
+	if ev.T != TypeToolStart {
+		return nil
+	}
+	return validArgs(ev.Args)
+}
+
+// append needs args that are valid.
 func (e Envelope) append(b []byte) ([]byte, error) {
 	b = appendKey(b, `{"id":`, e.ID)
 	b = append(b, `,"time":`...)
@@ -72,11 +87,6 @@ func (ev Event) append(b []byte) ([]byte, error) {
 		b = appendKey(b, `,"title":`, ev.Title)
 		b = appendKey(b, `,"description":`, ev.Description)
 		b = append(b, `,"args":`...)
-		// Checked because a broken value would break the whole message, and
-		// through encoding/json only with an obscure error.
-		if err := validArgs(ev.Args); err != nil {
-			return nil, err
-		}
 		b = append(b, ev.Args...)
 	case TypeToolEnd:
 		b = appendKey(b, `,"call":`, ev.Call)

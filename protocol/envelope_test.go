@@ -62,6 +62,16 @@ func TestForeignFieldsAreNotWritten(t *testing.T) {
 	if _, err := json.Marshal(all); !errors.Is(err, ErrInvalid) {
 		t.Errorf("an unknown type is written: %v", err)
 	}
+	all.T = TypeToolStart
+	for _, args := range []string{"", "null", "[]", `{"a":`, "{}{}", "{\"\xff\":1}"} {
+		all.Args = json.RawMessage(args)
+		if _, err := json.Marshal(all); !errors.Is(err, ErrInvalid) {
+			t.Errorf("args %q are written: %v", args, err)
+		}
+		if _, err := json.Marshal(agent(all)); !errors.Is(err, ErrInvalid) {
+			t.Errorf("args %q are written in an envelope: %v", args, err)
+		}
+	}
 }
 
 // invalidEnvelopes breaks one rule each; the same list is shown to the official
