@@ -19,8 +19,8 @@ func eventOf(ev string) string {
 	return `{"id":"a1","time":5,"role":"agent","turn":"t2","subagent":"s3","ev":` + ev + `}`
 }
 
-// refused is JSON that neither we nor the app may take for an envelope, unless
-// ours says that we alone refuse it.
+// refused is JSON that neither we nor the official schema take for an envelope,
+// unless ours says that we alone refuse it.
 var refused = []struct {
 	name, in string
 	ours     bool
@@ -48,15 +48,16 @@ var refused = []struct {
 	{"subagent null", envelopeWith(`"subagent":null`), false},
 	{"subagent empty", envelopeWith(`"subagent":""`), false},
 	{"subagent with a dash", envelopeWith(`"subagent":"a-b"`), false},
-	{"claudeUuid empty", envelopeWith(`"claudeUuid":""`), true},
-	{"codexItemId null", envelopeWith(`"codexItemId":null`), true},
-	{"usage null", envelopeWith(`"usage":null`), true},
-	{"usage array", envelopeWith(`"usage":[]`), true},
-	{"usage without output", envelopeWith(`"usage":{"input_tokens":1}`), true},
-	{"usage with a string", envelopeWith(`"usage":{"input_tokens":1,"output_tokens":"2"}`), true},
-	{"usage with a null count", envelopeWith(`"usage":{"input_tokens":1,"output_tokens":2,"context_window":null}`), true},
-	{"usage with a null tier", envelopeWith(`"usage":{"input_tokens":1,"output_tokens":2,"service_tier":null}`), true},
-	{"usage with half a token", envelopeWith(`"usage":{"input_tokens":1.5,"output_tokens":2}`), true},
+	{"claudeUuid empty", envelopeWith(`"claudeUuid":""`), false},
+	{"codexItemId null", envelopeWith(`"codexItemId":null`), false},
+	{"usage null", envelopeWith(`"usage":null`), false},
+	{"usage array", envelopeWith(`"usage":[]`), false},
+	{"usage without output", envelopeWith(`"usage":{"input_tokens":1}`), false},
+	{"usage with a string", envelopeWith(`"usage":{"input_tokens":1,"output_tokens":"2"}`), false},
+	{"usage with a null count", envelopeWith(`"usage":{"input_tokens":1,"output_tokens":2,"context_window":null}`), false},
+	{"usage with a null tier", envelopeWith(`"usage":{"input_tokens":1,"output_tokens":2,"service_tier":null}`), false},
+	{"usage with half a token", envelopeWith(`"usage":{"input_tokens":1.5,"output_tokens":2}`), false},
+	{"usage with an empty window", envelopeWith(`"usage":{"input_tokens":1,"output_tokens":2,"context_window":0}`), false},
 	{"ev missing", `{"id":"a1","time":5,"role":"user"}`, false},
 	{"ev null", eventOf(`null`), false},
 	{"ev string", eventOf(`"text"`), false},
@@ -80,7 +81,7 @@ var refused = []struct {
 	{"image null", eventOf(`{"t":"file","ref":"r","name":"n","size":1,"image":null}`), false},
 	{"image without thumbhash", eventOf(`{"t":"file","ref":"r","name":"n","size":1,"image":{"width":1,"height":1}}`), false},
 	{"image too wide", eventOf(`{"t":"file","ref":"r","name":"n","size":1,"image":{"width":1e12,"height":1,"thumbhash":""}}`), true},
-	{"mimeType null", eventOf(`{"t":"file","ref":"r","name":"n","size":1,"mimeType":null}`), true},
+	{"mimeType null", eventOf(`{"t":"file","ref":"r","name":"n","size":1,"mimeType":null}`), false},
 	{"turn end without status", eventOf(`{"t":"turn-end"}`), false},
 	{"turn end with status null", eventOf(`{"t":"turn-end","status":null}`), false},
 	{"start with title null", eventOf(`{"t":"start","title":null}`), false},

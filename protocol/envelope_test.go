@@ -74,8 +74,7 @@ func TestForeignFieldsAreNotWritten(t *testing.T) {
 	}
 }
 
-// invalidEnvelopes breaks one rule each; the same list is shown to the official
-// schema by TestSchemaAcceptsWhatWeAccept.
+// invalidEnvelopes break one rule each.
 var invalidEnvelopes = []struct {
 	name string
 	e    Envelope
@@ -125,6 +124,7 @@ var invalidEnvelopes = []struct {
 	{"turn end with unknown status", agent(Event{T: TypeTurnEnd, Status: "done"})},
 	{"negative usage", func() Envelope { e := agent(Event{T: TypeText}); e.Usage = &Usage{InputTokens: -1}; return e }()},
 	{"negative window", func() Envelope { e := agent(Event{T: TypeText}); e.Usage = &Usage{ContextWindow: ptr(-1)}; return e }()},
+	{"empty window", func() Envelope { e := agent(Event{T: TypeText}); e.Usage = &Usage{ContextWindow: ptr(0)}; return e }()},
 	{"tier not UTF-8", func() Envelope { e := agent(Event{T: TypeText}); e.Usage = &Usage{ServiceTier: "\xff"}; return e }()},
 	{"text not UTF-8", agent(Event{T: TypeText, Text: "a\xff"})},
 	{"title not UTF-8", child(Event{T: TypeStart, Title: "a\xff"})},

@@ -104,7 +104,7 @@ var genEnvelope = rapid.Custom(func(t *rapid.T) Envelope {
 		e.Usage = &Usage{
 			InputTokens: genCount.Draw(t, "in"), OutputTokens: genCount.Draw(t, "out"),
 			CacheCreationInputTokens: genMaybe.Draw(t, "cache made"), CacheReadInputTokens: genMaybe.Draw(t, "cache read"),
-			ContextWindow: genMaybe.Draw(t, "window"), ServiceTier: rapid.String().Draw(t, "tier"),
+			ContextWindow: rapid.Ptr(rapid.Int64Range(1, maxSafeInt), true).Draw(t, "window"), ServiceTier: rapid.String().Draw(t, "tier"),
 		}
 	}
 	e.Ev = genEvent.Draw(t, "ev")

@@ -59,7 +59,7 @@ type Usage struct {
 	CacheCreationInputTokens *int64
 	// CacheReadInputTokens counts tokens read from the prompt cache.
 	CacheReadInputTokens *int64
-	// ContextWindow is the size of the model's context in tokens.
+	// ContextWindow is the size of the model's context in tokens, above zero.
 	ContextWindow *int64
 	// ServiceTier is the provider's name for the tier that answered.
 	ServiceTier string

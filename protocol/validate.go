@@ -74,6 +74,9 @@ func (u *Usage) validate() error {
 			return invalid("usage tokens out of range")
 		}
 	}
+	if u.ContextWindow != nil && *u.ContextWindow == 0 {
+		return invalid("usage.context_window is zero")
+	}
 	if !utf8.ValidString(u.ServiceTier) {
 		return invalid("usage.service_tier is not UTF-8")
 	}

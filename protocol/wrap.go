@@ -45,7 +45,7 @@ func Unwrap(b []byte) (Envelope, error) {
 	if err != nil {
 		return Envelope{}, ErrNotSession
 	}
-	if string(content.keys["type"]) == `"session"` {
+	if content.text("type") == "session" {
 		return Decode(content.keys["data"])
 	}
 	if role == "agent" {
