@@ -57,6 +57,9 @@ type SessionOptions struct {
 	Tag       string // the Happy session's tag: the root of all ids
 	Seen      Seen   // record identities handled before, durable
 	ToolNames string // "provider" (default) or "spec"
+	// Queued is how many read records of a stream still wait to be mapped; nil means none ever do. What the clock decides about
+	// a stream waits for them.
+	Queued func(stream string) int
 }
 
 // Seen is the set of record identities of one session that were handled, as 8-byte hashes. Implementations are durable with

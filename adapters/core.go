@@ -88,6 +88,14 @@ func (c *Core) Now() int64 { return c.now }
 // SetNow moves the clock without a record, for ticks and observations.
 func (c *Core) SetNow(now int64) { c.Begin("", 0, now) }
 
+// Queued is how many read records of a stream still wait to be mapped.
+func (c *Core) Queued(stream string) int {
+	if c.opts.Queued == nil {
+		return 0
+	}
+	return c.opts.Queued(stream)
+}
+
 // Fresh says whether this record identity is new in the session, and remembers it.
 func (c *Core) Fresh(ident string) bool {
 	h := Hash("record", ident)

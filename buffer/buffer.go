@@ -301,3 +301,9 @@ func (b *Buffer) Restore(held []Held) {
 		}
 	}
 }
+
+// IsOpen says whether a stream's records may flow.
+func (b *Buffer) IsOpen(stream string) bool {
+	q := b.queues[stream]
+	return q != nil && q.open
+}

@@ -91,8 +91,10 @@ func (s *session) admitResults(stream string, l *line, now int64) bool {
 		if sp == nil || sp.Stream != stream || launched(l, b) {
 			continue
 		}
+		s.settle(stream, l)
+		s.link(now)
 		if sp.Child == "" {
-			if agentOf(l, b) == "" {
+			if agentOf(l, b) == "" && !diedEarly(b) {
 				continue // it never started, or nothing names it
 			}
 		} else {
@@ -109,6 +111,11 @@ func (s *session) admitResults(stream string, l *line, now int64) bool {
 		}
 	}
 	return true
+}
+
+// diedEarly says whether an error result is that of a child that did run. A call that could not start one has no child to wait for.
+func diedEarly(b block) bool {
+	return b.isError && strings.HasPrefix(strings.TrimSpace(contentText(b.content)), "Agent terminated")
 }
 
 // launched says whether a result only reports the start of a child that goes on by itself.

@@ -21,6 +21,9 @@ func (s *session) Tick(now int64, drained bool) {
 			s.c.Stop(key)
 		}
 	}
+	if s.c.Queued(adapters.Main) > 0 {
+		return // what waits may go on with the turn
+	}
 	if p := s.Pending; p != nil && !p.Held && now >= p.At+p.Grace {
 		s.endTurn(p.Status)
 	}
@@ -43,11 +46,13 @@ func (s *session) Wake() int64 {
 	for _, key := range s.c.Running() {
 		at(s.stopAt(key))
 	}
-	if p := s.Pending; p != nil && !p.Held {
-		at(p.At + p.Grace)
+	if s.c.Queued(adapters.Main) == 0 {
+		if p := s.Pending; p != nil && !p.Held {
+			at(p.At + p.Grace)
+		}
+		at(s.idleAt())
+		at(s.goneAt())
 	}
-	at(s.idleAt())
-	at(s.goneAt())
 	for _, sp := range s.c.S.Spawns {
 		if sp.Hold != 0 && !sp.Closed {
 			at(sp.Hold + holdChild)
@@ -72,6 +77,9 @@ func (s *session) waitsFor(sp *adapters.Spawn) bool {
 // stopAt is when a running subagent's reported end becomes its stop: once its own log had time to be written. 0 = not yet reported.
 func (s *session) stopAt(key string) int64 {
 	st := s.c.S.Streams[key]
+	if s.c.Queued(key) > 0 {
+		return 0
+	}
 	if inWorkflow := strings.HasPrefix(st.Parent, workflowPrefix); !st.Done() && !(inWorkflow && st.Terminal == adapters.TerminalSure) {
 		return 0 // an agent of a workflow has nobody who reports its end
 	}
