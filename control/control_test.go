@@ -408,12 +408,20 @@ func TestPeerIsKnown(t *testing.T) {
 
 func TestTailLineJSON(t *testing.T) {
 	env := text(1, "x")
+	bare := `{"env":{"id":"e00000000000000000000001","time":1,"role":"user","ev":{"t":"text","text":"x"}}}`
 	for want, l := range map[string]TailLine{
 		`{"missed":3}`: {Missed: 3},
+		bare:           {Env: &env},
 		`{"session":"s","provider":"codex","env":{"id":"e00000000000000000000001","time":1,"role":"user","ev":{"t":"text","text":"x"}}}`: {Session: "s", Provider: "codex", Env: &env},
 	} {
 		got, err := json.Marshal(l)
 		if err != nil || string(got) != want {
+			t.Errorf("got %s, %v\nwant %s", got, err, want)
+		}
+		if l.Env == nil {
+			continue
+		}
+		if got, err = encode(l.Session, l.Provider, *l.Env); err != nil || string(got) != want+"\n" {
 			t.Errorf("got %s, %v\nwant %s", got, err, want)
 		}
 	}

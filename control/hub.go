@@ -55,11 +55,11 @@ type reader struct {
 
 // Publish shows an envelope to whoever is watching. It never waits.
 func (h *Hub) Publish(session, provider string, env protocol.Envelope) {
-	data, err := json.Marshal(TailLine{Session: session, Provider: provider, Env: &env})
+	data, err := encode(session, provider, env)
 	if err != nil {
 		return // such an envelope is not sent either; that is reported where it is made
 	}
-	l := line{session: session, data: append(data, '\n')}
+	l := line{session: session, data: data}
 
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -67,6 +67,28 @@ func (h *Hub) Publish(session, provider string, env protocol.Envelope) {
 	for r := range h.readers {
 		r.offer(l)
 	}
+}
+
+// encode writes what json.Marshal would write for a TailLine. It runs for every
+// envelope, watched or not, so the envelope's own encoding is not checked and
+// compacted a second time.
+func encode(session, provider string, env protocol.Envelope) ([]byte, error) {
+	head, err := json.Marshal(TailLine{Session: session, Provider: provider})
+	if err != nil {
+		return nil, err
+	}
+	body, err := env.MarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	data := make([]byte, 0, len(head)+len(body)+len(`,"env":`)+2)
+	data = append(data, head[:len(head)-1]...)
+	if len(head) > len(`{}`) {
+		data = append(data, ',')
+	}
+	data = append(data, `"env":`...)
+	data = append(data, body...)
+	return append(data, "}\n"...), nil
 }
 
 func (h *Hub) remember(l line) {
