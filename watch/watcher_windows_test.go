@@ -1,0 +1,5 @@
+package watch
+
+import "syscall"
+
+var errNoSpace error = syscall.ENOSPC
