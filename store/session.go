@@ -24,6 +24,9 @@ type SessionInfo struct {
 	// MetadataHash names the content of Metadata: sealing twice gives two
 	// ciphertexts, so the content is compared by this.
 	MetadataHash string `json:"metadataHash,omitempty"`
+	// Open says that the session waits for something that no record may ever
+	// bring (the end of its turn): it is loaded at the next start.
+	Open bool `json:"open,omitempty"`
 	// LastActive is when the session last changed, in Unix milliseconds.
 	LastActive int64 `json:"lastActive,omitempty"`
 }
