@@ -81,7 +81,8 @@ func (p *parser) emit(s []byte, off int64) {
 // and the next one's record is glued to it: `{"a":"x{"type":…}`. Where it was killed between record and newline, two records share a line.
 //
 // An object inside a torn record must never pass for a record: so it is not enough that some suffix of the line is an object. Either
-// the syntax breaks where that suffix begins, which only a glued stub explains, or nothing of the line is left over behind it.
+// the syntax breaks where that suffix begins, which only a glued stub explains, or nothing of the line is left over behind it. What is
+// complete at the start of a line is a record, whatever follows.
 func (p *parser) repair(s []byte, off int64) {
 	const (
 		tries = 32
@@ -96,7 +97,7 @@ func (p *parser) repair(s []byte, off int64) {
 		switch p.json.value(s) {
 		case complete:
 			rest := trimLeft(s[p.json.at:])
-			if len(rest) > 0 && rest[0] != '{' {
+			if cut && len(rest) > 0 && rest[0] != '{' {
 				p.skips.Invalid++
 				return
 			}

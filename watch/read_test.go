@@ -104,7 +104,8 @@ func TestReadLines(t *testing.T) {
 		{"newline lost, then a stub and a record", `{"a":1}{"b":"x` + rec + "\n", []string{`{"a":1}`, rec}, 0, Skips{Glued: 1}},
 		{"torn record with newline: nothing inside is taken", rec[:len(rec)-1] + "\n" + rec[:len(rec)-3] + "\n" + rec[:len(rec)-2] + "\n{\"a\":1}\n", []string{`{"a":1}`}, 0, Skips{Invalid: 3}},
 		{"bad escape: nothing inside is taken", `{"a":"\q","b":{"c":1}}` + "\n", nil, 0, Skips{Invalid: 1}},
-		{"object and rubbish", `{"a":1}}` + "\n", nil, 0, Skips{Invalid: 1}},
+		{"newline lost, then rubbish", `{"a":1}[2]` + "\n", []string{`{"a":1}`}, 0, Skips{Invalid: 1}},
+		{"stub, record and rubbish", `{"a":"x{"a":1}}` + "\n", nil, 0, Skips{Invalid: 1}},
 		{"unescaped quote: nothing inside is taken", `{"a":"say "{"b":1}" please"}` + "\n", nil, 0, Skips{Invalid: 1}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
