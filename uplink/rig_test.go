@@ -46,6 +46,7 @@ type rig struct {
 	gone  []string
 	anew  []string
 	seq   map[string]int
+	keys  map[string]crypto.SessionKeys // by tag; making them is slow
 }
 
 type logBuffer struct {
@@ -84,6 +85,7 @@ func newRig(t *testing.T, fake *fakehappy.Server, url string) *rig {
 	}
 	r := &rig{t: t, fake: fake, url: url, client: fake.Client(), acc: acc, token: fakehappy.Token("acc"),
 		path: filepath.Join(t.TempDir(), "state.db"), creds: make(chan struct{}, 1), seq: make(map[string]int),
+		keys: make(map[string]crypto.SessionKeys),
 		logs: &logBuffer{}}
 	r.openStore()
 	return r
@@ -167,14 +169,24 @@ func (r *rig) tag(session string) string {
 	return r.acc.Tag("claude", session, ses.Info.Generation)
 }
 
+func (r *rig) keysOf(tag string) crypto.SessionKeys {
+	r.t.Helper()
+	keys, ok := r.keys[tag]
+	if !ok {
+		var err error
+		if keys, err = r.acc.Session(tag); err != nil {
+			r.t.Fatal(err)
+		}
+		r.keys[tag] = keys
+	}
+	return keys
+}
+
 // info is what the bridge commits about a session.
 func (r *rig) info(session, title string, generation int) *store.SessionInfo {
 	r.t.Helper()
 	tag := r.acc.Tag("claude", session, generation)
-	keys, err := r.acc.Session(tag)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	keys := r.keysOf(tag)
 	meta, err := keys.Sealer.Seal([]byte(`{"summary":{"text":"` + title + `"}}`))
 	if err != nil {
 		r.t.Fatal(err)
@@ -204,10 +216,7 @@ func (r *rig) envelope(session string, ev protocol.Event) protocol.Envelope {
 
 func (r *rig) seal(session string, e protocol.Envelope) store.Message {
 	r.t.Helper()
-	keys, err := r.acc.Session(r.tag(session))
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	keys := r.keysOf(r.tag(session))
 	sealed, err := wrapAndSeal(keys.Sealer.Seal, e)
 	if err != nil {
 		r.t.Fatal(err)
@@ -238,10 +247,7 @@ func (r *rig) received(session string) []protocol.Envelope {
 	if !ok {
 		return nil
 	}
-	keys, err := r.acc.Session(tag)
-	if err != nil {
-		r.t.Fatal(err)
-	}
+	keys := r.keysOf(tag)
 	var out []protocol.Envelope
 	for i, m := range ses.Messages {
 		plain, err := keys.Sealer.Open(m.Content)

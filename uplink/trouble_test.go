@@ -1,0 +1,425 @@
+package uplink
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/happyd/happyd/protocol"
+	"github.com/happyd/happyd/store"
+	"github.com/happyd/happyd/uplink/fakehappy"
+)
+
+func TestRefusedToken(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.say("a", 2)
+		r.start()
+		settle(time.Second)
+		r.fake.Revoke(r.token)
+		before := len(r.fake.Requests())
+		for range 10 {
+			r.say("a", 5)
+			settle(time.Minute)
+		}
+		if n := len(r.fake.Requests()) - before; n > 12 {
+			t.Errorf("%d requests in 10 minutes, want about one a minute", n)
+		}
+		st := r.status()
+		if st.State != StateAuthRequired || st.Hint == "" || st.NextTry == nil || st.Queued != 50 || st.Socket.Connected && st.Socket.Error != "" {
+			t.Errorf("status %+v", st)
+		}
+		fresh := fakehappy.Token("acc") + "x"
+		r.fake.Accept(fresh, "acc")
+		r.mu.Lock()
+		r.token = fresh
+		r.mu.Unlock()
+		r.creds <- struct{}{}
+		settle(2 * time.Second)
+		r.wantTexts("a", 52)
+		if st := r.status(); st.State != StateOnline {
+			t.Errorf("status %+v", st)
+		}
+		if strings.Contains(r.logs.String(), fresh) {
+			t.Error("the token is in the log")
+		}
+	})
+}
+
+func TestNewTokenIsFoundWithoutBeingTold(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.fake.Revoke(r.token)
+		r.say("a", 1)
+		r.start()
+		settle(10 * time.Second)
+		fresh := fakehappy.Token("acc") + "x"
+		r.fake.Accept(fresh, "acc")
+		r.mu.Lock()
+		r.token = fresh
+		r.mu.Unlock()
+		settle(6 * time.Second)
+		r.wantTexts("a", 1)
+	})
+}
+
+func TestUnreadableCredentials(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.say("a", 1)
+		missing := true
+		r.start(func(o *Options) {
+			token := o.Token
+			o.Token = func() (string, error) {
+				r.mu.Lock()
+				gone := missing
+				r.mu.Unlock()
+				if gone {
+					return "", errors.New("no such file")
+				}
+				return token()
+			}
+		})
+		settle(time.Hour)
+		if st := r.status(); st.State != StateAuthRequired || !strings.Contains(st.Reason, "no such file") || len(r.fake.Requests()) != 0 {
+			t.Errorf("status %+v after %d requests", st, len(r.fake.Requests()))
+		}
+		r.mu.Lock()
+		missing = false
+		r.mu.Unlock()
+		settle(6 * time.Second)
+		r.wantTexts("a", 1)
+	})
+}
+
+func TestRateLimitIsSharedByAllSessions(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.start()
+		settle(time.Second)
+		r.fake.SetFault(fakehappy.Sequence(fakehappy.Request.IsMessages,
+			fakehappy.Fault{Status: 429, RetryAfter: "7"}, fakehappy.Fault{Status: 503}, fakehappy.Fault{Status: 503}))
+		r.say("a", 2)
+		settle(time.Second)
+		limited := time.Now()
+		before := len(r.fake.Requests())
+		r.say("b", 2)
+		r.up.NetworkChanged() // no reason to ask earlier either
+		settle(5900 * time.Millisecond)
+		if n := len(r.fake.Requests()) - before; n != 0 {
+			t.Errorf("%d requests within Retry-After (since %v)", n, limited)
+		}
+		settle(2 * time.Minute)
+		r.wantTexts("a", 2)
+		r.wantTexts("b", 2)
+	})
+}
+
+func TestOutage(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.say("a", 1)
+		r.start()
+		settle(time.Second)
+		r.fake.Down()
+		r.say("a", 230)
+		r.say("b", 5)
+		settle(30 * time.Minute)
+		st := r.status()
+		if st.State != StateOffline || st.NextTry == nil || st.Queued != 235 || time.Since(st.Since) < 29*time.Minute {
+			t.Errorf("status %+v", st)
+		}
+		if wait := time.Until(*st.NextTry); wait > backoffCap {
+			t.Errorf("waits %v", wait)
+		}
+		r.stop()
+		r.start() // nothing is lost over a restart in the outage
+		settle(20 * time.Minute)
+		if err := r.fake.Up(); err != nil {
+			t.Fatal(err)
+		}
+		settle(backoffCap + time.Second)
+		r.wantTexts("a", 231)
+		r.wantTexts("b", 5)
+	})
+}
+
+func TestWakeFromSleepAndNetworkChange(t *testing.T) {
+	for name, wake := range map[string]func(*rig){
+		"network changed": func(r *rig) { r.up.NetworkChanged() },
+		"clock jumped": func(r *rig) {
+			r.mu.Lock()
+			r.wall += time.Hour
+			r.mu.Unlock()
+			settle(clockTick)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *rig) {
+				r.say("a", 1)
+				// With the longest waits there are.
+				r.start(func(o *Options) { o.Random = func() float64 { return 1 } })
+				settle(time.Second)
+				r.fake.Down()
+				r.say("a", 3)
+				settle(20*time.Minute + 20*time.Second) // in the middle of a wait
+				if err := r.fake.Up(); err != nil {
+					t.Fatal(err)
+				}
+				wait := time.Until(*r.status().NextTry)
+				wake(r)
+				settle(time.Second)
+				if wait < 10*time.Second {
+					t.Fatalf("the next try was only %v away, the test shows nothing", wait)
+				}
+				r.wantTexts("a", 4)
+				if !r.status().Socket.Connected {
+					t.Error("the socket was not dialed anew")
+				}
+			})
+		})
+	}
+}
+
+func TestHangingRequestIsGivenUpOnNetworkChange(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.say("a", 1)
+		r.start()
+		settle(time.Second)
+		r.fake.SetFault(fakehappy.Sequence(fakehappy.Request.IsMessages, fakehappy.Fault{Delay: time.Hour}))
+		r.say("a", 1)
+		settle(time.Second)
+		r.up.NetworkChanged()
+		settle(time.Second)
+		r.wantTexts("a", 2)
+	})
+}
+
+func TestWrongServer(t *testing.T) {
+	html := func(status int) fakehappy.Fault {
+		return fakehappy.Fault{Status: status, Body: "<html>Sign in to the hotel's network</html>", ContentType: "text/html"}
+	}
+	for name, fault := range map[string]fakehappy.Fault{
+		"a page":        html(200),
+		"a redirect":    html(302),
+		"a 404 page":    html(404),
+		"forbidden":     html(403),
+		"other JSON":    {Status: 200, Body: `{"ok":true}`},
+		"an old server": {Status: 404, Body: `{"message":"Route POST:/v3/x not found","error":"Not Found","statusCode":404}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *rig) {
+				r.say("a", 3)
+				r.start()
+				settle(time.Second)
+				r.fake.SetFault(func(fakehappy.Request) fakehappy.Fault { return fault })
+				r.say("a", 3)
+				before := len(r.fake.Requests())
+				settle(30 * time.Minute)
+				st := r.status()
+				if st.State != StateWrongServer || st.Hint == "" || st.Queued != 3 || len(r.gone) != 0 {
+					t.Errorf("status %+v, gone %v", st, r.gone)
+				}
+				if n := len(r.fake.Requests()) - before; n > 120 {
+					t.Errorf("%d requests", n)
+				}
+				r.fake.SetFault(nil)
+				settle(2 * time.Minute)
+				r.wantTexts("a", 6)
+			})
+		})
+	}
+}
+
+func TestTooLarge(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.fake.SetFault(fakehappy.TooLarge(65536))
+		long := strings.Repeat("Ä\n", 70_000)
+		args, err := json.Marshal(map[string]string{"command": strings.Repeat("\"", 200_000), "sessionSubagent": "abc", "description": "short"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ms []store.Message
+		for i := range 60 {
+			ms = append(ms, r.seal("a", r.envelope("a", protocol.Event{T: protocol.TypeText, Text: strings.Repeat("x", 3000+i)})))
+		}
+		ms = append(ms,
+			r.seal("a", r.envelope("a", protocol.Event{T: protocol.TypeText, Text: long})),
+			r.seal("a", r.envelope("a", protocol.Event{T: protocol.TypeToolStart, Call: "c1", Name: "Agent", Title: "t", Description: "d", Args: args})),
+			r.seal("a", r.envelope("a", protocol.Event{T: protocol.TypeToolEnd, Call: "c1"})))
+		r.commit(store.Commit{Session: "a", Info: r.info("a", "t", 0), Messages: ms})
+		r.say("b", 2)
+		r.start()
+		settle(time.Minute)
+		got := r.received("a")
+		if len(got) != 63 {
+			t.Fatalf("the server has %d messages\n%s", len(got), r.logs)
+		}
+		for i, e := range got {
+			if e.Time != int64(1001+i) {
+				t.Fatalf("message %d is in another's place", i)
+			}
+		}
+		text := got[60].Ev.Text
+		if !strings.HasPrefix(text, "Ä\nÄ\n") || !strings.HasSuffix(text, "is more than the server takes]") || strings.Count(text, "cut by happyd") != 1 {
+			t.Errorf("text ends with %q", text[len(text)-100:])
+		}
+		tool := got[61].Ev
+		var in map[string]string
+		if err := json.Unmarshal(tool.Args, &in); err != nil || in["sessionSubagent"] != "abc" || in["description"] != "short" ||
+			strings.Count(in["command"], "cut by happyd") != 1 || tool.Call != "c1" {
+			t.Errorf("args %.100s, %v", tool.Args, err)
+		}
+		st := r.sessionStatus("a")
+		if st.State != SessionParked || st.Parked != 2 || !strings.Contains(st.Reason, "413") {
+			t.Errorf("status %+v", st)
+		}
+		if n := r.posts(); n > 40 {
+			t.Errorf("%d POSTs", n)
+		}
+		r.wantTexts("b", 2)
+	})
+}
+
+// TestPoisonedMessage: the server fails for good on one message.
+func TestPoisonedMessage(t *testing.T) {
+	for _, status := range []int{500, 504, 400} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *rig) {
+				var ms []store.Message
+				for range 40 {
+					ms = append(ms, r.seal("a", r.envelope("a", protocol.Event{T: protocol.TypeText, Text: fmt.Sprintf("m%d", r.seq["a"]+1)})))
+				}
+				poison := ms[16].LocalID
+				r.fake.SetFault(func(q fakehappy.Request) fakehappy.Fault {
+					if q.IsMessages() && strings.Contains(string(q.Body), poison) {
+						return fakehappy.Fault{Status: status}
+					}
+					return fakehappy.Fault{}
+				})
+				r.commit(store.Commit{Session: "a", Info: r.info("a", "t", 0), Messages: ms})
+				r.start()
+				settle(time.Second)
+				r.say("b", 3)
+				settle(2 * time.Minute)
+				r.wantTexts("b", 3) // not held up
+				settle(time.Hour)
+				got := r.received("a")
+				if len(got) != 40 {
+					t.Fatalf("the server has %d messages\n%s", len(got), r.logs)
+				}
+				for i, e := range got {
+					if i == 16 {
+						if e.Ev.T != protocol.TypeService || e.Turn != got[15].Turn || e.Time != 1017 || !strings.Contains(e.Ev.Text, "left out a text") {
+							t.Errorf("in its place: %+v", e)
+						}
+					} else if e.Ev.Text != fmt.Sprintf("m%d", i+1) {
+						t.Errorf("message %d is %q", i, e.Ev.Text)
+					}
+				}
+				if st := r.sessionStatus("a"); st.State != SessionParked || st.Parked != 1 || st.Reason == "" {
+					t.Errorf("status %+v", st)
+				}
+			})
+		})
+	}
+}
+
+// TestLongServerErrorParksNothing: everything fails for hours.
+func TestLongServerErrorParksNothing(t *testing.T) {
+	for _, status := range []int{500, 502, 503} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			inBubble(t, func(t *testing.T, r *rig) {
+				r.say("a", 1)
+				r.start()
+				settle(time.Second)
+				r.fake.SetFault(func(fakehappy.Request) fakehappy.Fault { return fakehappy.Fault{Status: status} })
+				r.say("a", 1)
+				settle(3 * time.Hour)
+				if st := r.status(); st.State != StateOffline || st.Queued != 1 {
+					t.Errorf("status %+v", st)
+				}
+				r.fake.SetFault(nil)
+				settle(2 * time.Minute)
+				r.wantTexts("a", 2)
+				if st := r.sessionStatus("a"); st.Parked != 0 {
+					t.Errorf("status %+v", st)
+				}
+			})
+		})
+	}
+}
+
+// TestServerThatTakesNothing: it refuses even the line about the refusal.
+func TestServerThatTakesNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.fake.SetFault(fakehappy.TooLarge(10))
+		r.say("a", 4)
+		r.start()
+		before := r.posts()
+		settle(time.Hour)
+		if st := r.status(); st.State != StateWrongServer || st.Queued != 4 {
+			t.Errorf("status %+v", st)
+		}
+		if n := r.posts() - before; n > 200 {
+			t.Errorf("%d POSTs in an hour", n)
+		}
+	})
+}
+
+func TestPause(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.say("a", 1)
+		r.start()
+		r.up.Presence("a", Presence{Alive: true})
+		settle(time.Second)
+		r.up.Pause()
+		settle(time.Second)
+		before := len(r.fake.Requests())
+		r.say("a", 3)
+		settle(time.Hour)
+		if st := r.status(); st.State != StatePaused || st.Hint == "" || st.Queued != 3 || r.fake.Sockets() != 0 {
+			t.Errorf("status %+v, %d sockets", st, r.fake.Sockets())
+		}
+		if n := len(r.fake.Requests()) - before; n != 0 {
+			t.Errorf("%d requests while paused", n)
+		}
+		r.up.Resume()
+		settle(time.Second)
+		r.wantTexts("a", 4)
+		if r.fake.Sockets() != 1 {
+			t.Errorf("%d sockets", r.fake.Sockets())
+		}
+	})
+}
+
+func TestShutdownWithAHangingServer(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.say("a", 1)
+		r.start()
+		settle(time.Second)
+		r.fake.SetFault(func(fakehappy.Request) fakehappy.Fault { return fakehappy.Fault{Delay: time.Hour} })
+		r.fake.FreezeSockets()
+		r.say("a", 3)
+		settle(time.Second)
+		if d := r.stop(); d > 2*time.Second {
+			t.Errorf("Run took %v to end", d)
+		}
+		if q := r.scope.Queued("a"); q.Count != 3 {
+			t.Errorf("%d messages wait", q.Count)
+		}
+	})
+}
+
+func TestShutdownLetsARequestFinish(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig) {
+		r.say("a", 1)
+		r.start()
+		settle(time.Second)
+		r.fake.SetFault(func(q fakehappy.Request) fakehappy.Fault { return fakehappy.Fault{Delay: 500 * time.Millisecond} })
+		r.say("a", 3)
+		settle(100 * time.Millisecond)
+		r.stop()
+		if q := r.scope.Queued("a"); q.Count != 0 {
+			t.Errorf("%d messages are sent again at the next start", q.Count)
+		}
+	})
+}
