@@ -164,3 +164,17 @@ type Status struct {
 	Thinking  bool           `json:"thinking"`
 	Counts    map[string]int `json:"skipped,omitempty"` // skipped records by type
 }
+
+// A ProcessFile is what a provider's process file says.
+type ProcessFile struct {
+	PID      int
+	Start    string // the process's start as the provider wrote it; on Linux field 22 of /proc/<pid>/stat
+	Session  string
+	Status   string
+	StatusAt int64 // Unix ms
+}
+
+// A ProcessParser is a Provider that writes KindProcess files. ok is false for a file that is being written.
+type ProcessParser interface {
+	ParseProcess(data []byte) (f ProcessFile, ok bool)
+}

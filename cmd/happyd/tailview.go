@@ -118,7 +118,10 @@ func summary(s string) string {
 // subagent that the call spawns.
 func (v *tailView) callStarts(session string, e protocol.Envelope) string {
 	title := printable(e.Ev.Name)
-	if t := summary(e.Ev.Title); t != "" && t != title {
+	switch t := summary(e.Ev.Title); {
+	case t == title || strings.HasPrefix(t, title+" "): // "Edit timer.go" says it all
+		title = t
+	case t != "":
 		title += ": " + t
 	}
 	if v.calls == nil {

@@ -56,7 +56,7 @@ func conversation() []*protocol.Envelope {
 		agent("grandchild", protocol.Event{T: protocol.TypeStop}),
 		agent("child", protocol.Event{T: protocol.TypeToolEnd, Call: "c2"}),
 		text("stranger", "unknown depth"),
-		agent("", protocol.Event{T: protocol.TypeToolStart, Call: "c3", Name: "Bash", Title: "Bash", Args: json.RawMessage(`[1]`)}),
+		agent("", protocol.Event{T: protocol.TypeToolStart, Call: "c3", Name: "Edit", Title: "Edit a.go", Args: json.RawMessage(`[1]`)}),
 		agent("", protocol.Event{T: protocol.TypeToolEnd, Call: "c3"}),
 		agent("", protocol.Event{T: protocol.TypeToolEnd, Call: "c0"}),
 		agent("", protocol.Event{T: protocol.TypeService, Text: "compacted"}),
@@ -90,8 +90,8 @@ func TestTailView(t *testing.T) {
 		head + "    ┴ subagent ends\n" +
 		head + "  ✓ Agent: Look into it\n" +
 		head + "  ● unknown depth\n" +
-		head + "▸ Bash\n" +
-		head + "✓ Bash\n" +
+		head + "▸ Edit a.go\n" +
+		head + "✓ Edit a.go\n" +
 		head + "✓ a tool call ends\n" +
 		head + "! compacted\n" +
 		head + "> [a.png, 2.0 KiB]\n" +

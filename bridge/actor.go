@@ -1,0 +1,471 @@
+package bridge
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"sort"
+	"sync"
+	"time"
+
+	"github.com/happyd/happyd/adapters"
+	"github.com/happyd/happyd/buffer"
+	"github.com/happyd/happyd/protocol"
+	"github.com/happyd/happyd/store"
+	"github.com/happyd/happyd/watch"
+)
+
+// file is a log or sidecar of a session that deserves a look.
+type file struct {
+	place adapters.Place
+	event watch.Event
+}
+
+// An actor is the goroutine that owns one source session from record to outbox. It is loaded when something happens and leaves
+// again after a while of rest.
+type actor struct {
+	b   *Bridge
+	p   adapters.Provider
+	id  string
+	key string
+
+	signal chan struct{}
+
+	// mu guards the inbox. Bridge.mu is taken first where both are needed.
+	mu         sync.Mutex
+	dirty      map[string]file
+	observed   []adapters.Observation
+	gone       bool // the user deleted the session
+	regenerate bool // another tag is needed
+	view       view // for status
+
+	// What follows is the goroutine's own.
+	pump     *Pump
+	seen     *seenSet
+	saved    actorState
+	info     store.SessionInfo
+	link     store.Link
+	born     time.Time // when this goroutine met the session
+	grew     time.Time // latest modification of its logs
+	active   time.Time // when something last happened
+	partial  map[string]file
+	cursors  map[string][]byte // changed, not yet committed
+	envs     []protocol.Envelope
+	envBytes int
+	proc     adapters.Process
+	silent   bool // the silence of the log was taken for the process's end
+	broken   bool // the store's state cannot be used: the session rests
+}
+
+// actorState is the saved state of a session: the pump's and what the bridge itself must remember.
+type actorState struct {
+	Pump    json.RawMessage   `json:"pump,omitempty"`
+	Files   map[string]string `json:"files,omitempty"` // cursor key -> path
+	Driven  bool              `json:"driven,omitempty"`
+	Decided bool              `json:"decided,omitempty"` // whether Happy drives it, and whether its directory is included
+	Allowed bool              `json:"allowed,omitempty"`
+	Cwd     map[string]string `json:"-"`
+}
+
+func newActor(b *Bridge, p adapters.Provider, id string) *actor {
+	return &actor{
+		b: b, p: p, id: id, key: p.Name() + ":" + id, signal: make(chan struct{}, 1),
+		dirty: map[string]file{}, partial: map[string]file{}, cursors: map[string][]byte{},
+	}
+}
+
+func (a *actor) wake() {
+	select {
+	case a.signal <- struct{}{}:
+	default:
+	}
+}
+
+// seenSet is the durable set of record identities, loaded with the session.
+type seenSet struct {
+	all   map[uint64]struct{}
+	added []uint64
+}
+
+func (s *seenSet) Has(h uint64) bool { _, ok := s.all[h]; return ok }
+
+func (s *seenSet) Add(h uint64) {
+	if _, ok := s.all[h]; !ok {
+		s.all[h] = struct{}{}
+		s.added = append(s.added, h)
+	}
+}
+
+// run is the goroutine.
+func (a *actor) run(ctx context.Context) {
+	defer func() {
+		if a.pump != nil {
+			a.pump.Close()
+		}
+	}()
+	a.born, a.active = a.b.o.Now(), a.b.o.Now()
+	if err := a.load(); err != nil {
+		a.b.log.Error("loading a session; it is left alone until the next start", "session", a.key, "error", err)
+		a.broken = true
+	}
+	for {
+		next := a.round(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		timer := time.NewTimer(max(next, time.Millisecond))
+		select {
+		case <-ctx.Done():
+		case <-a.signal:
+		case <-timer.C:
+		}
+		timer.Stop()
+		if ctx.Err() != nil {
+			a.lastFlush()
+			return
+		}
+		if a.resting() && a.b.retire(a) {
+			return
+		}
+	}
+}
+
+// lastFlush makes durable what was read before the shutdown.
+func (a *actor) lastFlush() {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	if ok, _ := a.mayCommit(a.b.o.Now()); ok {
+		a.commit(ctx)
+	}
+}
+
+// load reads the session's state from the store.
+func (a *actor) load() error {
+	raw, ses, ok, err := a.b.o.Scope.Session(a.key)
+	if err != nil {
+		return err
+	}
+	a.saved = actorState{}
+	if ok && len(raw) > 0 {
+		plain, err := a.b.o.Account.State().Open(raw)
+		if err != nil {
+			return err
+		}
+		if err := json.Unmarshal(plain, &a.saved); err != nil {
+			return err
+		}
+	}
+	if a.saved.Files == nil {
+		a.saved.Files = map[string]string{}
+	}
+	a.info, a.link = ses.Info, ses.Link
+	if a.info.Tag == "" {
+		a.info.Tag = a.b.o.Account.Tag(a.p.Name(), a.id, 0)
+	}
+	a.gone = a.gone || a.link.Gone
+	hashes, err := a.b.o.Scope.Seen(a.key)
+	if err != nil {
+		return err
+	}
+	a.seen = &seenSet{all: make(map[uint64]struct{}, len(hashes))}
+	for _, h := range hashes {
+		a.seen.all[h] = struct{}{}
+	}
+	return a.openPump()
+}
+
+func (a *actor) openPump() error {
+	pump, err := NewPump(a.p, adapters.SessionOptions{
+		ID: a.id, Tag: a.info.Tag, Seen: a.seen, ToolNames: a.b.o.Tools,
+	}, buffer.New(a.b.budget, watch.ReadRange), a.saved.Pump)
+	if err != nil {
+		return err
+	}
+	a.pump = pump
+	return nil
+}
+
+// round takes what came in, reads what there is, and says when to come again.
+func (a *actor) round(ctx context.Context) time.Duration {
+	if a.broken {
+		a.mu.Lock()
+		a.dirty, a.observed, a.regenerate = map[string]file{}, nil, false
+		a.mu.Unlock()
+		return unloadAfter
+	}
+	if a.b.o.Full() {
+		a.show()
+		return time.Second // the logs are the buffer
+	}
+	a.mu.Lock()
+	dirty, observed, gone, regenerate := a.dirty, a.observed, a.gone, a.regenerate
+	a.dirty, a.observed, a.regenerate = map[string]file{}, nil, false
+	a.mu.Unlock()
+	if len(dirty) > 0 || len(observed) > 0 {
+		a.active = a.b.o.Now()
+	}
+	if regenerate {
+		a.startOver(ctx, dirty)
+	}
+	if gone || a.saved.Driven {
+		a.skip(ctx, dirty)
+		a.show()
+		return unloadAfter
+	}
+	for _, o := range observed {
+		if o.Kind == adapters.ObserveProcess {
+			a.proc = o.Process
+		}
+		a.pump.Observe(o, a.now())
+	}
+	again := a.read(ctx, dirty)
+	if ctx.Err() != nil {
+		return 0
+	}
+	a.checkSilence()
+	a.pump.Tick(a.now(), !again)
+	a.collect()
+	wait := a.flush(ctx)
+	a.presence()
+	a.show()
+	if again {
+		return time.Second
+	}
+	return a.nextLook(wait)
+}
+
+func (a *actor) now() int64 { return a.b.o.Now().UnixMilli() }
+
+// read goes through the files that changed. It reports whether something is left for another round.
+func (a *actor) read(ctx context.Context, dirty map[string]file) (again bool) {
+	paths := sortedKeys(dirty)
+	sort.SliceStable(paths, func(i, j int) bool { return rank(dirty[paths[i]].place) < rank(dirty[paths[j]].place) })
+	for i, path := range paths {
+		if ctx.Err() != nil {
+			return true
+		}
+		f := dirty[path]
+		if f.place.Kind == adapters.KindMeta {
+			if data, err := os.ReadFile(path); err == nil && len(data) < 1<<20 {
+				a.pump.Observe(adapters.Observation{Kind: adapters.ObserveMeta, Stream: f.place.Stream, Data: data}, a.now())
+			}
+			continue
+		}
+		if !a.readLog(ctx, path, f) {
+			a.mu.Lock()
+			for _, rest := range paths[i:] {
+				if _, newer := a.dirty[rest]; !newer {
+					a.dirty[rest] = dirty[rest]
+				}
+			}
+			a.mu.Unlock()
+			return true
+		}
+	}
+	return false
+}
+
+// rank is the reading order: what describes a child before the child, parents before children.
+func rank(p adapters.Place) int {
+	switch {
+	case p.Kind == adapters.KindMeta:
+		return 1
+	case p.Stream == adapters.Main:
+		return 0
+	}
+	return 2
+}
+
+// readLog reads a log from its cursor to its end, in batches that are each one transaction. It reports false where it stopped
+// before the end.
+func (a *actor) readLog(ctx context.Context, path string, f file) bool {
+	key := f.place.Key
+	if key == "" {
+		key = path
+	}
+	if f.event.ModTime.After(a.grew) {
+		a.grew = f.event.ModTime
+	}
+	still := a.b.o.Now().Sub(f.event.ModTime) >= tailStill
+	for {
+		cur, err := a.cursor(key)
+		if err != nil {
+			a.b.log.Error("reading a cursor", "session", a.key, "error", err)
+			return false
+		}
+		batch, err := watch.Read(path, cur, watch.Limits{MaxBytes: batchBytes, MaxRecords: batchRecords, AcceptTail: still})
+		if err != nil && len(batch.Records) == 0 {
+			if errors.Is(err, fs.ErrNotExist) {
+				return true
+			}
+			a.b.count("unreadable "+a.p.Name()+" log", 1)
+			a.b.log.Warn("a log cannot be read; it is tried again when it changes", "session", a.key, "error", bareError(err))
+			return true
+		}
+		if batch.Reset {
+			a.pump.Reset(path, f.place)
+		}
+		a.countSkips(batch.Skipped)
+		if f.place.Rebase {
+			batch.Records = nil
+		}
+		for _, r := range batch.Records {
+			a.feed(f.place, r)
+		}
+		if enc, err := json.Marshal(batch.Cursor); err == nil {
+			a.cursors[key] = enc
+		}
+		a.saved.Files[key] = path
+		delete(a.partial, path)
+		if batch.Partial > 0 && !batch.More {
+			a.partial[path] = f
+		}
+		a.collect()
+		if !batch.More {
+			return true
+		}
+		a.flush(ctx)
+		if ctx.Err() != nil || a.b.o.Full() || a.gated() {
+			return false
+		}
+	}
+}
+
+// feed hands one record to the pump unless its directory is excluded.
+func (a *actor) feed(place adapters.Place, r watch.Record) {
+	if len(a.b.o.Projects.Exclude) > 0 {
+		cwd := adapters.String(adapters.Fields(r.Data, "cwd")[0])
+		if a.saved.Cwd == nil {
+			a.saved.Cwd = map[string]string{}
+		}
+		if cwd == "" {
+			cwd = a.saved.Cwd[r.Path]
+		} else {
+			a.saved.Cwd[r.Path] = cwd
+		}
+		if cwd != "" && a.b.o.Projects.Excluded(cwd) {
+			a.b.count("withheld record of an excluded directory", 1)
+			return
+		}
+	}
+	a.pump.Feed(place, r, a.now())
+}
+
+func (a *actor) countSkips(s watch.Skips) {
+	a.b.count("line that is no JSON object", int64(s.Invalid))
+	a.b.count("line with NUL bytes", int64(s.NUL))
+	a.b.count("oversize line", int64(s.Oversize))
+	a.b.count("glued line", int64(s.Glued))
+}
+
+// cursor is the position in a log, as changed in this batch or as stored.
+func (a *actor) cursor(key string) (watch.Cursor, error) {
+	var c watch.Cursor
+	raw, ok := a.cursors[key]
+	if !ok {
+		var err error
+		if raw, ok, err = a.b.o.Scope.Cursor(key); err != nil || !ok {
+			return c, err
+		}
+	}
+	if json.Unmarshal(raw, &c) != nil {
+		return watch.Cursor{}, nil
+	}
+	return c, nil
+}
+
+// collect takes the pump's envelopes.
+func (a *actor) collect() {
+	out, _ := a.pump.Take()
+	a.envs = append(a.envs, out...)
+	for _, e := range out {
+		a.envBytes += len(e.Ev.Text) + len(e.Ev.Args) + 300
+	}
+}
+
+// skip moves over what a session writes that is not (or no longer) mirrored.
+func (a *actor) skip(ctx context.Context, dirty map[string]file) {
+	cursors := map[string][]byte{}
+	for path, f := range dirty {
+		if f.place.Kind != adapters.KindLog {
+			continue
+		}
+		key := f.place.Key
+		if key == "" {
+			key = path
+		}
+		if c, ok := f.event.End(); ok {
+			if enc, err := json.Marshal(c); err == nil {
+				cursors[key] = enc
+			}
+		}
+	}
+	a.envs, a.envBytes, a.cursors = nil, 0, map[string][]byte{}
+	if len(cursors) == 0 {
+		return
+	}
+	if err := a.b.o.Scope.Commit(ctx, store.Commit{Session: a.key, Cursors: cursors}); err != nil && ctx.Err() == nil {
+		a.b.log.Error("storing a cursor", "session", a.key, "error", err)
+	}
+}
+
+// resting says whether nothing is expected of this session soon.
+func (a *actor) resting() bool {
+	if a.broken {
+		return true
+	}
+	if a.b.o.Now().Sub(a.active) < unloadAfter || len(a.partial) > 0 || len(a.envs) > 0 || len(a.cursors) > 0 {
+		return false
+	}
+	if a.gone || a.saved.Driven {
+		return true
+	}
+	return a.pump.Wake() == 0 && a.pump.Err() == nil && !a.waits() && !a.aliveNow()
+}
+
+// waits says whether something is open that the end of the agent's process must close.
+func (a *actor) waits() bool {
+	st := a.pump.Session().Status()
+	return st.Turn == "open" || st.Running > 0
+}
+
+// nextLook is when the next round is due without any signal.
+func (a *actor) nextLook(wait time.Duration) time.Duration {
+	next := unloadAfter
+	sooner := func(d time.Duration) { next = min(next, max(d, 5*time.Millisecond)) }
+	if wait > 0 {
+		sooner(wait)
+	}
+	if w := a.pump.Wake(); w != 0 {
+		sooner(time.UnixMilli(w).Sub(a.b.o.Now()))
+	}
+	if a.pump.Err() != nil {
+		sooner(2 * time.Second)
+	}
+	for path, f := range a.partial {
+		due := tailStill - a.b.o.Now().Sub(f.event.ModTime)
+		if due <= 0 {
+			// Still and no whole object: only growth changes that.
+			delete(a.partial, path)
+			continue
+		}
+		sooner(due + 10*time.Millisecond)
+		a.mu.Lock()
+		if _, newer := a.dirty[path]; !newer {
+			a.dirty[path] = f
+		}
+		a.mu.Unlock()
+	}
+	return next
+}
+
+// bareError drops the path from a file error: names of directories are nobody's business in a log.
+func bareError(err error) error {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		return pe.Err
+	}
+	return err
+}

@@ -1,0 +1,435 @@
+package bridge
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"path/filepath"
+	"sort"
+	"sync"
+	"time"
+
+	"github.com/happyd/happyd/adapters"
+	"github.com/happyd/happyd/buffer"
+	"github.com/happyd/happyd/config"
+	"github.com/happyd/happyd/crypto"
+	"github.com/happyd/happyd/protocol"
+	"github.com/happyd/happyd/store"
+	"github.com/happyd/happyd/uplink"
+	"github.com/happyd/happyd/watch"
+)
+
+// A Source is one provider and the agent homes in which its files lie.
+type Source struct {
+	Provider adapters.Provider
+	Homes    []string
+}
+
+// Uplink is what the bridge needs of the uplink.
+type Uplink interface {
+	Wake(session string)
+	Presence(session string, p uplink.Presence)
+}
+
+// Options are what a Bridge is made of.
+type Options struct {
+	Sources  []Source
+	Scope    *store.Scope
+	Full     func() bool // the outbox is at its limit: reading pauses
+	Account  *crypto.Account
+	Uplink   Uplink
+	History  config.History
+	Projects config.Projects
+	Memory   int64 // bytes that all buffers together may hold
+	Tools    string
+
+	Machine Machine
+	// HappyHome is the happy CLI's directory, read to recognise the sessions that it drives itself; "" = none.
+	HappyHome string
+	// Publish shows a plaintext envelope on this machine, once it is durable. It must not block. May be nil.
+	Publish func(session, provider string, e protocol.Envelope)
+	Log     *slog.Logger
+	Now     func() time.Time
+	// Newborn is how long a new session waits for signs that Happy itself drives it; 0 = DefaultNewborn.
+	Newborn time.Duration
+	// OwnParents replaces the look at a process's ancestors in tests; nil = the real one.
+	OwnParents func(pid int) []string
+}
+
+// Machine describes this machine in the sessions' metadata.
+type Machine struct {
+	ID, Host, OS, Home, HappyHome, Version string
+}
+
+// Defaults and limits.
+const (
+	DefaultNewborn = 3 * time.Second
+
+	aliveAfterGrowth = 10 * time.Minute // without a process file, a log that grew lately belongs to a live agent
+	giveUpOnCalls    = 6 * time.Hour    // …but a tool may run longer than that in silence
+	tailStill        = 5 * time.Second  // after which a final line without newline counts
+	unloadAfter      = time.Minute      // of rest
+	aliveCheck       = 5 * time.Second  // between looks at the processes, while there are any
+	batchBytes       = 1 << 20          // of records per transaction, about
+	batchRecords     = 500
+)
+
+// Bridge runs the way from the files to the outbox. Its methods may be called from any goroutine.
+type Bridge struct {
+	o        Options
+	budget   *buffer.Budget
+	log      *slog.Logger
+	watcher  *watch.Watcher
+	provider map[string]adapters.Provider // by root name and path
+	roots    map[string]watch.Root
+
+	wg sync.WaitGroup
+
+	mu      sync.Mutex
+	ctx     context.Context
+	actors  map[string]*actor // by session key
+	unknown map[string]watch.Event
+	procs   map[string]process // by path of the process file
+	alive   map[string]*life   // by session key
+	counts  map[string]int64
+	seen    map[string]int // sessions met, by root
+	old     map[string][]byte
+	pending map[string]bool // roots whose first scan runs
+}
+
+// New makes a Bridge.
+func New(o Options) *Bridge {
+	if o.Log == nil {
+		o.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Newborn == 0 {
+		o.Newborn = DefaultNewborn
+	}
+	if o.Publish == nil {
+		o.Publish = func(string, string, protocol.Envelope) {}
+	}
+	if o.Full == nil {
+		o.Full = func() bool { return false }
+	}
+	if o.OwnParents == nil {
+		o.OwnParents = ancestors
+	}
+	b := &Bridge{
+		o: o, log: o.Log, budget: buffer.NewBudget(o.Memory),
+		provider: map[string]adapters.Provider{}, roots: map[string]watch.Root{},
+		actors: map[string]*actor{}, unknown: map[string]watch.Event{}, procs: map[string]process{}, alive: map[string]*life{},
+		counts: map[string]int64{}, seen: map[string]int{}, old: map[string][]byte{}, pending: map[string]bool{},
+	}
+	var roots []watch.Root
+	for _, s := range o.Sources {
+		for _, home := range s.Homes {
+			for _, r := range s.Provider.Roots(home) {
+				key := rootKey(r.Name, r.Path)
+				if b.provider[key] != nil {
+					continue
+				}
+				b.provider[key], b.roots[key], b.pending[key] = s.Provider, r, true
+				roots = append(roots, r)
+			}
+		}
+	}
+	b.watcher = watch.New(roots, watch.Options{Log: o.Log})
+	return b
+}
+
+func rootKey(name, path string) string { return name + "\x00" + filepath.Clean(path) }
+
+// Rescan looks at everything again, after the machine slept.
+func (b *Bridge) Rescan() { b.watcher.Rescan() }
+
+// Watching describes the roots.
+func (b *Bridge) Watching() watch.Status { return b.watcher.Status() }
+
+// Run works until ctx ends. What was read by then is durable.
+func (b *Bridge) Run(ctx context.Context) error {
+	b.mu.Lock()
+	b.ctx = ctx
+	b.mu.Unlock()
+	if err := b.resume(ctx); err != nil {
+		return err
+	}
+	b.wg.Add(1)
+	go func() {
+		defer b.wg.Done()
+		b.watchProcesses(ctx)
+	}()
+	err := b.watcher.Run(ctx, func(e watch.Event) { b.event(ctx, e) })
+	b.flushOld(context.WithoutCancel(ctx))
+	b.wg.Wait()
+	if ctx.Err() != nil {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("watch logs: %w", err)
+	}
+	return nil
+}
+
+// event sorts one event of the watcher to where it belongs.
+func (b *Bridge) event(ctx context.Context, e watch.Event) {
+	key := rootKey(e.Root, e.RootPath)
+	if e.Op == watch.ScanDone {
+		b.scanned(ctx, key)
+		return
+	}
+	p := b.provider[key]
+	if p == nil {
+		return
+	}
+	if e.Class == watch.Log && e.Op == watch.Seen && b.beforeHistory(ctx, p, b.roots[key], e) {
+		return
+	}
+	read := func() (watch.Record, bool) {
+		r, ok, err := watch.First(e.Path, watch.Limits{})
+		return r, ok && err == nil
+	}
+	if e.Op == watch.Gone {
+		read = func() (watch.Record, bool) { return watch.Record{}, false }
+	}
+	place, ok := p.Locate(b.roots[key], e.Rel, read)
+	if !ok {
+		b.mu.Lock()
+		if e.Op == watch.Gone {
+			delete(b.unknown, e.Path)
+		} else {
+			b.unknown[e.Path] = e
+		}
+		b.mu.Unlock()
+		return
+	}
+	b.retryUnknown(ctx, e.Path, p)
+	b.deliver(p, e, place)
+}
+
+// retryUnknown asks again for files that could not be placed: another one may have told where they belong.
+func (b *Bridge) retryUnknown(ctx context.Context, known string, p adapters.Provider) {
+	b.mu.Lock()
+	delete(b.unknown, known)
+	var again []watch.Event
+	for _, e := range b.unknown {
+		if b.provider[rootKey(e.Root, e.RootPath)] == p {
+			again = append(again, e)
+		}
+	}
+	b.mu.Unlock()
+	for _, e := range again {
+		place, ok := p.Locate(b.roots[rootKey(e.Root, e.RootPath)], e.Rel, func() (watch.Record, bool) {
+			r, ok, err := watch.First(e.Path, watch.Limits{})
+			return r, ok && err == nil
+		})
+		if ok {
+			b.mu.Lock()
+			delete(b.unknown, e.Path)
+			b.mu.Unlock()
+			b.deliver(p, e, place)
+		}
+	}
+}
+
+// deliver hands a located file to its session.
+func (b *Bridge) deliver(p adapters.Provider, e watch.Event, place adapters.Place) {
+	switch place.Kind {
+	case adapters.KindProcess:
+		b.processFile(p, e)
+		return
+	case adapters.KindIndex:
+		b.indexFile(p, e)
+		return
+	}
+	if place.Session == "" || e.Op == watch.Gone {
+		return
+	}
+	b.send(p, place.Session, func(a *actor) {
+		a.dirty[e.Path] = file{place: place, event: e}
+	})
+}
+
+// beforeHistory leaves logs alone that were complete before the history window: they start at their end, and are not opened.
+// Files that are handled already to their last byte are left alone, too.
+func (b *Bridge) beforeHistory(ctx context.Context, p adapters.Provider, root watch.Root, e watch.Event) bool {
+	key := cursorKey(p, root, e)
+	raw, ok, err := b.o.Scope.Cursor(key)
+	if err != nil {
+		b.log.Error("reading a cursor", "error", err)
+		return false
+	}
+	if ok {
+		var c watch.Cursor
+		return json.Unmarshal(raw, &c) == nil && c.Offset == e.Size && c.Ino == e.Ino
+	}
+	if b.o.History.Covers(e.ModTime, b.o.Now()) {
+		return false
+	}
+	b.mu.Lock()
+	scanning := b.pending[rootKey(root.Name, root.Path)]
+	b.mu.Unlock()
+	if !scanning && b.o.Now().Sub(e.ModTime) < time.Minute {
+		return false // written while we watch: this is no history
+	}
+	c, ok := e.End()
+	if !ok {
+		return false
+	}
+	enc, _ := json.Marshal(c)
+	b.mu.Lock()
+	b.old[key] = enc
+	full := len(b.old) >= 2000
+	b.mu.Unlock()
+	if full || !scanning {
+		b.flushOld(ctx)
+	}
+	return true
+}
+
+func cursorKey(p adapters.Provider, root watch.Root, e watch.Event) string {
+	place, ok := p.Locate(root, e.Rel, func() (watch.Record, bool) { return watch.Record{}, false })
+	if ok && place.Key != "" {
+		return place.Key
+	}
+	return e.Path
+}
+
+// flushOld stores the cursors of logs from before the history window.
+func (b *Bridge) flushOld(ctx context.Context) {
+	b.mu.Lock()
+	old := b.old
+	b.old = map[string][]byte{}
+	b.mu.Unlock()
+	if len(old) == 0 {
+		return
+	}
+	if err := b.o.Scope.Commit(ctx, store.Commit{Cursors: old}); err != nil {
+		b.log.Error("storing cursors of old logs", "error", err)
+	}
+}
+
+// scanned follows a root's first scan.
+func (b *Bridge) scanned(ctx context.Context, key string) {
+	b.flushOld(ctx)
+	b.mu.Lock()
+	delete(b.pending, key)
+	done := len(b.pending) == 0
+	b.mu.Unlock()
+	if done {
+		b.correctPresence()
+	}
+}
+
+// resume loads the sessions that wait for something: an open turn, a running subagent.
+func (b *Bridge) resume(ctx context.Context) error {
+	all, err := b.o.Scope.Sessions()
+	if err != nil {
+		return fmt.Errorf("read sessions: %w", err)
+	}
+	for _, s := range all {
+		p, id := b.split(s.Key)
+		if p == nil {
+			continue
+		}
+		if s.Info.Open {
+			b.send(p, id, func(*actor) {})
+		}
+	}
+	return nil
+}
+
+// split takes a session key apart; p is nil for a provider that is not configured.
+func (b *Bridge) split(key string) (p adapters.Provider, id string) {
+	for _, s := range b.o.Sources {
+		if n := s.Provider.Name() + ":"; len(key) > len(n) && key[:len(n)] == n {
+			return s.Provider, key[len(n):]
+		}
+	}
+	return nil, ""
+}
+
+// send runs fn on a session's inbox and wakes its goroutine, which is started where it does not run.
+func (b *Bridge) send(p adapters.Provider, id string, fn func(*actor)) {
+	key := p.Name() + ":" + id
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ctx == nil || b.ctx.Err() != nil {
+		return
+	}
+	a := b.actors[key]
+	if a == nil {
+		a = newActor(b, p, id)
+		b.actors[key] = a
+		b.wg.Add(1)
+		go func() {
+			defer b.wg.Done()
+			a.run(b.ctx)
+		}()
+	}
+	a.mu.Lock()
+	fn(a)
+	a.mu.Unlock()
+	a.wake()
+}
+
+// retire removes a resting actor unless something came in. It reports whether the actor may end.
+func (b *Bridge) retire(a *actor) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.dirty) > 0 || len(a.observed) > 0 || a.regenerate {
+		return false
+	}
+	delete(b.actors, a.key)
+	return true
+}
+
+// Gone is the uplink's word that the user deleted a session.
+func (b *Bridge) Gone(key string) {
+	if p, id := b.split(key); p != nil {
+		b.send(p, id, func(a *actor) { a.gone = true })
+	}
+}
+
+// NewGeneration is the uplink's word that the server holds a foreign key under a session's tag: it starts over under another one.
+func (b *Bridge) NewGeneration(key string) {
+	if p, id := b.split(key); p != nil {
+		b.send(p, id, func(a *actor) { a.regenerate = true })
+	}
+}
+
+// count adds to a counter of what was left out.
+func (b *Bridge) count(what string, n int64) {
+	if n == 0 {
+		return
+	}
+	b.mu.Lock()
+	b.counts[what] += n
+	b.mu.Unlock()
+}
+
+// Counters returns what was skipped or left out, by reason.
+func (b *Bridge) Counters() map[string]int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	out := make(map[string]int64, len(b.counts))
+	for k, n := range b.counts {
+		out[k] = n
+	}
+	return out
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	out := make([]string, 0, len(m))
+	for k := range m {
+		out = append(out, k)
+	}
+	sort.Strings(out)
+	return out
+}
