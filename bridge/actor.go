@@ -51,6 +51,7 @@ type actor struct {
 	grew     time.Time // latest modification of its logs
 	active   time.Time // when something last happened
 	partial  map[string]file
+	offsets  map[string]int64  // by path, of the files met since the session was loaded
 	cursors  map[string][]byte // changed, not yet committed
 	envs     []protocol.Envelope
 	envBytes int
@@ -66,13 +67,14 @@ type actorState struct {
 	Driven  bool              `json:"driven,omitempty"`
 	Decided bool              `json:"decided,omitempty"` // whether Happy drives it, and whether its directory is included
 	Allowed bool              `json:"allowed,omitempty"`
+	Process bool              `json:"process,omitempty"` // a process file named it once
 	Cwd     map[string]string `json:"-"`
 }
 
 func newActor(b *Bridge, p adapters.Provider, id string) *actor {
 	return &actor{
 		b: b, p: p, id: id, key: p.Name() + ":" + id, signal: make(chan struct{}, 1),
-		dirty: map[string]file{}, partial: map[string]file{}, cursors: map[string][]byte{},
+		dirty: map[string]file{}, partial: map[string]file{}, cursors: map[string][]byte{}, offsets: map[string]int64{},
 	}
 }
 
@@ -173,7 +175,20 @@ func (a *actor) load() error {
 	for _, h := range hashes {
 		a.seen.all[h] = struct{}{}
 	}
-	return a.openPump()
+	if err := a.openPump(); err != nil {
+		return err
+	}
+	return a.purge()
+}
+
+// purge drops what was queued before the session's directory was excluded.
+func (a *actor) purge() error {
+	cwd := a.pump.Session().Facts().Cwd
+	if !a.b.o.Projects.Excluded(cwd) || a.b.o.Scope.Queued(a.key).Count == 0 {
+		return nil
+	}
+	a.b.log.Info("a directory is excluded by now; what was queued of it is dropped", "session", a.key)
+	return a.b.o.Scope.Commit(context.Background(), store.Commit{Session: a.key, DropOutbox: true})
 }
 
 func (a *actor) openPump() error {
@@ -216,7 +231,8 @@ func (a *actor) round(ctx context.Context) time.Duration {
 	}
 	for _, o := range observed {
 		if o.Kind == adapters.ObserveProcess {
-			a.proc = o.Process
+			a.observeProcess(o.Process)
+			continue
 		}
 		a.pump.Observe(o, a.now())
 	}
@@ -228,6 +244,7 @@ func (a *actor) round(ctx context.Context) time.Duration {
 	a.pump.Tick(a.now(), !again)
 	a.collect()
 	wait := a.flush(ctx)
+	a.noteOrphans(ctx)
 	a.presence()
 	a.show()
 	if again {
@@ -318,6 +335,7 @@ func (a *actor) readLog(ctx context.Context, path string, f file) bool {
 			a.cursors[key] = enc
 		}
 		a.saved.Files[key] = path
+		a.offsets[path] = batch.Cursor.Offset
 		delete(a.partial, path)
 		if batch.Partial > 0 && !batch.More {
 			a.partial[path] = f

@@ -94,9 +94,9 @@ type Bridge struct {
 	procs   map[string]process // by path of the process file
 	alive   map[string]*life   // by session key
 	counts  map[string]int64
-	seen    map[string]int // sessions met, by root
 	old     map[string][]byte
-	pending map[string]bool // roots whose first scan runs
+	pending map[string]bool    // roots whose first scan runs
+	orphans map[string]orphans // by session key, also of sessions that are not loaded
 }
 
 // New makes a Bridge.
@@ -123,7 +123,8 @@ func New(o Options) *Bridge {
 		o: o, log: o.Log, budget: buffer.NewBudget(o.Memory),
 		provider: map[string]adapters.Provider{}, roots: map[string]watch.Root{},
 		actors: map[string]*actor{}, unknown: map[string]watch.Event{}, procs: map[string]process{}, alive: map[string]*life{},
-		counts: map[string]int64{}, seen: map[string]int{}, old: map[string][]byte{}, pending: map[string]bool{},
+		counts: map[string]int64{}, old: map[string][]byte{}, pending: map[string]bool{},
+		orphans: map[string]orphans{},
 	}
 	var roots []watch.Root
 	for _, s := range o.Sources {
@@ -207,12 +208,14 @@ func (b *Bridge) event(ctx context.Context, e watch.Event) {
 		b.mu.Unlock()
 		return
 	}
-	b.retryUnknown(ctx, e.Path, p)
+	if e.Op == watch.Seen {
+		b.retryUnknown(e.Path, p)
+	}
 	b.deliver(p, e, place)
 }
 
 // retryUnknown asks again for files that could not be placed: another one may have told where they belong.
-func (b *Bridge) retryUnknown(ctx context.Context, known string, p adapters.Provider) {
+func (b *Bridge) retryUnknown(known string, p adapters.Provider) {
 	b.mu.Lock()
 	delete(b.unknown, known)
 	var again []watch.Event
@@ -331,16 +334,19 @@ func (b *Bridge) resume(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read sessions: %w", err)
 	}
+	// What was queued before a directory was excluded must not leave any more.
+	queued := b.o.Scope.Pending()
+	filtered := len(b.o.Projects.Include) > 0 || len(b.o.Projects.Exclude) > 0
 	for _, s := range all {
 		p, id := b.split(s.Key)
 		if p == nil {
 			continue
 		}
-		if s.Info.Open {
+		if _, q := queued[s.Key]; s.Info.Open || q && filtered {
 			b.send(p, id, func(*actor) {})
 		}
 	}
-	return nil
+	return b.loadOrphans()
 }
 
 // split takes a session key apart; p is nil for a provider that is not configured.

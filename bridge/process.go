@@ -21,10 +21,9 @@ type process struct {
 
 // life is what is known of a session's presence.
 type life struct {
-	sent     uplink.Presence
-	told     bool
-	grew     time.Time // latest growth of its logs
-	thinking bool
+	sent uplink.Presence
+	told bool
+	grew time.Time // latest growth of its logs
 }
 
 // processFile reads a process file that appeared, changed or vanished.
@@ -139,8 +138,11 @@ func (b *Bridge) met(key string) bool {
 func (a *actor) checkSilence() {
 	if !a.proc.Known {
 		if pr := a.b.processOf(a.p, a.id); pr.Known {
-			a.proc = pr
-			a.pump.Observe(adapters.Observation{Kind: adapters.ObserveProcess, Process: pr}, a.now())
+			a.observeProcess(pr)
+			return
+		}
+		if a.saved.Process && a.b.scannedAll() {
+			a.observeProcess(adapters.Process{Known: true}) // it had a process file, and that is gone
 			return
 		}
 		if a.grew.IsZero() {
@@ -153,6 +155,19 @@ func (a *actor) checkSilence() {
 			a.pump.Observe(adapters.Observation{Kind: adapters.ObserveProcess, Process: adapters.Process{Known: gone}}, a.now())
 		}
 	}
+}
+
+func (a *actor) observeProcess(p adapters.Process) {
+	a.proc = p
+	a.saved.Process = a.saved.Process || p.Alive
+	a.pump.Observe(adapters.Observation{Kind: adapters.ObserveProcess, Process: p}, a.now())
+}
+
+// scannedAll says whether the first scans are over, so that what was not seen does not exist.
+func (b *Bridge) scannedAll() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.pending) == 0
 }
 
 // lastGrowth is when the session's logs last grew, as their files say.
@@ -211,6 +226,10 @@ func (b *Bridge) agePresence() {
 	var ended []string
 	b.mu.Lock()
 	for key, l := range b.alive {
+		if !l.sent.Alive && b.actors[key] == nil {
+			delete(b.alive, key)
+			continue
+		}
 		if l.sent.Alive && b.actors[key] == nil && now.Sub(l.grew) > aliveAfterGrowth && !b.covered(key) {
 			ended = append(ended, key)
 		}

@@ -1,7 +1,10 @@
 package bridge
 
 import (
+	"context"
+	"encoding/json"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/happyd/happyd/adapters"
@@ -10,22 +13,68 @@ import (
 
 // view is a session as its goroutine last described it.
 type view struct {
-	status  adapters.Status
-	dir     string
-	state   string
-	files   []control.FileStatus
-	orphans int
-	agents  int
-	grew    time.Time
+	status adapters.Status
+	dir    string
+	state  string
+	files  map[string]int64 // offsets by path
+	grew   time.Time
+}
+
+// orphans are a session's records that wait for a parent, and the subagents they belong to.
+type orphans struct {
+	Records int `json:"r"`
+	Agents  int `json:"a"`
+}
+
+// orphansValue is the store's name for the counts of all sessions.
+const orphansValue = "orphans"
+
+func (b *Bridge) loadOrphans() error {
+	raw, ok, err := b.o.Scope.Value(orphansValue)
+	if err != nil || !ok {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	_ = json.Unmarshal(raw, &b.orphans) // only a count for people
+	if b.orphans == nil {
+		b.orphans = map[string]orphans{}
+	}
+	return nil
+}
+
+// noteOrphans keeps the count of a session where everybody sees it, also when the session is not loaded.
+func (a *actor) noteOrphans(ctx context.Context) {
+	var o orphans
+	o.Records, o.Agents = a.pump.Orphans()
+	b := a.b
+	b.mu.Lock()
+	if b.orphans[a.key] == o {
+		b.mu.Unlock()
+		return
+	}
+	if b.orphans[a.key] = o; o == (orphans{}) {
+		delete(b.orphans, a.key)
+	}
+	raw, err := json.Marshal(b.orphans)
+	b.mu.Unlock()
+	if err == nil {
+		err = b.o.Scope.SetValue(ctx, orphansValue, raw)
+	}
+	if err != nil && ctx.Err() == nil {
+		b.log.Error("storing the count of orphans", "error", err)
+	}
 }
 
 // show refreshes the session's view.
 func (a *actor) show() {
-	v := view{grew: a.grew}
+	v := view{grew: a.grew, files: make(map[string]int64, len(a.offsets))}
 	if a.pump != nil {
 		v.status = a.pump.Session().Status()
 		v.dir = a.pump.Session().Facts().Cwd
-		v.orphans, v.agents = a.pump.Orphans()
+	}
+	for path, off := range a.offsets {
+		v.files[path] = off
 	}
 	switch {
 	case a.gone:
@@ -34,27 +83,12 @@ func (a *actor) show() {
 		v.state = control.SessionSkipped
 	case a.saved.Decided && !a.saved.Allowed:
 		v.state = control.SessionWithheld
-	case a.b.o.Now().Sub(a.grew) < aliveAfterGrowth || a.proc.Alive:
+	case a.proc.Known && !a.proc.Alive:
+		v.state = control.SessionEnded
+	case a.aliveNow():
 		v.state = control.SessionActive
 	default:
 		v.state = control.SessionIdle
-	}
-	if a.proc.Known && !a.proc.Alive && v.state == control.SessionActive {
-		v.state = control.SessionEnded
-	}
-	for _, key := range sortedKeys(a.saved.Files) {
-		path := a.saved.Files[key]
-		fs := control.FileStatus{Path: path}
-		if c, err := a.cursor(key); err == nil {
-			fs.Offset = c.Offset
-		}
-		if fi, err := os.Stat(path); err == nil {
-			fs.Size = fi.Size()
-			if len(path) > 4 && path[len(path)-4:] == ".zst" {
-				fs.Size = max(fs.Offset, 0) // offsets count decompressed bytes
-			}
-		}
-		v.files = append(v.files, fs)
 	}
 	a.mu.Lock()
 	a.view = v
@@ -80,7 +114,7 @@ func (b *Bridge) Sessions() map[string]control.SessionStatus {
 		}
 		s := control.SessionStatus{
 			ID: a.id, Provider: a.p.Name(), Dir: v.dir, State: v.state, Turn: turn,
-			OpenCalls: v.status.OpenCalls, Subagents: v.status.Running, Orphans: v.orphans, Files: v.files,
+			OpenCalls: v.status.OpenCalls, Subagents: v.status.Running, Files: fileStatus(v.files),
 		}
 		if !v.grew.IsZero() {
 			g := v.grew
@@ -91,16 +125,52 @@ func (b *Bridge) Sessions() map[string]control.SessionStatus {
 	return out
 }
 
+// fileStatus compares what was read with what is there.
+func fileStatus(offsets map[string]int64) []control.FileStatus {
+	out := make([]control.FileStatus, 0, len(offsets))
+	for _, path := range sortedKeys(offsets) {
+		f := control.FileStatus{Path: path, Offset: offsets[path]}
+		if fi, err := os.Stat(path); err == nil {
+			f.Size = fi.Size()
+		}
+		if strings.HasSuffix(path, ".zst") {
+			f.Size = f.Offset // offsets count decompressed bytes
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
 // Orphans sums up the records that wait for a parent.
 func (b *Bridge) Orphans() control.OrphanStatus {
 	o := control.OrphanStatus{Bytes: b.budget.Used()}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, a := range b.actors {
-		a.mu.Lock()
-		o.Messages += a.view.orphans
-		o.Agents += a.view.agents
-		a.mu.Unlock()
+	for _, n := range b.orphans {
+		o.Messages += n.Records
+		o.Agents += n.Agents
 	}
 	return o
+}
+
+// OrphansOf is the number of records of one session that wait for a parent.
+func (b *Bridge) OrphansOf(key string) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.orphans[key].Records
+}
+
+// Left counts the records of the loaded sessions that mean nothing to a mapper, by provider and type.
+func (b *Bridge) Left() map[string]int64 {
+	out := map[string]int64{}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, a := range b.actors {
+		a.mu.Lock()
+		for what, n := range a.view.status.Counts {
+			out[a.p.Name()+": "+what] += int64(n)
+		}
+		a.mu.Unlock()
+	}
+	return out
 }

@@ -54,6 +54,9 @@ func (d *daemon) status(context.Context) (control.StatusDoc, error) {
 	doc.Queue = control.QueueStatus{Messages: up.Queued, Bytes: d.store.OutboxBytes(), Limit: limit, Full: d.store.OutboxBytes() >= limit}
 	doc.Orphans = s.bridge.Orphans()
 	doc.Counters = s.bridge.Counters()
+	for what, n := range s.bridge.Left() {
+		doc.Counters[what] += n
+	}
 	doc.Sessions = mergeSessions(s, up)
 	d.sources(s, &doc)
 	return doc, nil
@@ -72,7 +75,7 @@ func mergeSessions(s *session, up uplink.Status) []control.SessionStatus {
 			}
 		}
 		o.ServerID, o.Queued, o.QueuedBytes, o.LastAckedSeq = u.ServerID, u.Queued, u.Bytes, u.Acked
-		o.Parked = u.Parked
+		o.Parked, o.Orphans = u.Parked, s.bridge.OrphansOf(u.Key)
 		switch u.State {
 		case uplink.SessionGone:
 			o.State, o.Hint = control.SessionGone, "it was deleted on the server and stays deleted"
