@@ -7,17 +7,21 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-const (
-	// compactMin is the file size below which shrinking is not worth a copy.
-	compactMin = 8 << 20
-	// compactLiveMax bounds the copy made while running, and with it how long
-	// the writer is away. At the start nobody waits yet, so there is no bound.
-	compactLiveMax = 64 << 20
-	// compactEvery is how many bytes must have been freed since the last look.
-	compactEvery = 4 << 20
-	// compactTx bounds one transaction of the copy, and so its memory.
-	compactTx = 1 << 20
-)
+// limits say when shrinking the file is worth its cost.
+type limits struct {
+	// min is the file size in bytes below which it is never done.
+	min int64
+	// live bounds the bytes copied while running, and with them how long the
+	// writer is away. At the start nobody waits yet, so there is no bound.
+	live int64
+	// every is how many bytes must have been freed since the last look.
+	every int64
+}
+
+var defaultLimits = limits{min: 8 << 20, live: 64 << 20, every: 4 << 20}
+
+// compactTx bounds one transaction of the copy, and so its memory.
+const compactTx = 1 << 20
 
 // shouldCompact decides by the share of free pages whether a copy of at most
 // liveMax bytes is worth its time.
@@ -30,7 +34,7 @@ func (s *Store) shouldCompact(liveMax int64) bool {
 	size := s.FileSize()
 	st := s.db.Stats()
 	free := int64(st.FreePageN+st.PendingPageN) * int64(s.db.Info().PageSize)
-	if size < compactMin || free < size/2 {
+	if size < s.limits.min || free < size/2 {
 		return false
 	}
 	return size-free <= liveMax

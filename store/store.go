@@ -68,13 +68,16 @@ type Options struct {
 	// Log receives what an operator should know (compaction, failing and
 	// recovering writes). Nil discards.
 	Log *slog.Logger
+
+	limits limits // of compaction; zero means defaultLimits
 }
 
 // Store is one open state file. Its methods are safe for concurrent use.
 type Store struct {
-	path string
-	log  *slog.Logger
-	lock *fileLock
+	path   string
+	log    *slog.Logger
+	lock   *fileLock
+	limits limits
 
 	// mu guards db against compaction, which replaces it: every transaction
 	// runs under RLock, the swap under Lock.
@@ -114,10 +117,14 @@ func Open(path string, o Options) (*Store, error) {
 		path:   path,
 		log:    log,
 		lock:   lock,
+		limits: o.limits,
 		ops:    make(chan *op),
 		stop:   make(chan struct{}),
 		done:   make(chan struct{}),
 		scopes: make(map[string]*Scope),
+	}
+	if s.limits == (limits{}) {
+		s.limits = defaultLimits
 	}
 	if err := s.openFile(); err != nil {
 		lock.release()

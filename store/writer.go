@@ -61,11 +61,11 @@ func (s *Store) write() {
 		for _, o := range group {
 			freed += o.freed
 		}
-		if freed < compactEvery {
+		if freed < s.limits.every {
 			continue
 		}
 		freed = 0
-		if s.shouldCompact(compactLiveMax) {
+		if s.shouldCompact(s.limits.live) {
 			if err := s.compact(); err != nil {
 				s.log.Warn("the state file could not be compacted", "err", err)
 			}
