@@ -1,4 +1,4 @@
-package bridge
+package bridge_test
 
 import (
 	"os"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/happyd/happyd/adapters"
 	"github.com/happyd/happyd/adapters/claude"
+	"github.com/happyd/happyd/bridge"
 	"github.com/happyd/happyd/internal/streamcheck"
 	"github.com/happyd/happyd/protocol"
 )
@@ -46,7 +47,7 @@ func TestCorpusMapsToValidStreams(t *testing.T) {
 	total := map[string]int{}
 	for _, home := range corpusHomes(t) {
 		bySession := map[string][]protocol.Envelope{}
-		res, err := MapHome(claude.Provider{}, home, adapters.SessionOptions{}, time.Now().UnixMilli(), func(s string, e protocol.Envelope) error {
+		res, err := bridge.MapHome(claude.Provider{}, home, adapters.SessionOptions{}, time.Now().UnixMilli(), func(s string, e protocol.Envelope) error {
 			bySession[s] = append(bySession[s], e)
 			return nil
 		})
