@@ -84,10 +84,12 @@ func inPieces(t failer, dir string, data []byte, cuts []int, l Limits) {
 	}
 }
 
+// Use -fuzzminimizetime 10x: each try reads files, so that minimizing for a minute, the default, is most of a short run.
 func FuzzRead(f *testing.F) {
 	f.Add([]byte("{\"a\":1}\n{\"b\":\"x{\"c\":2}\n\x00\x00{\"d\":3}\r\n\ufeff{\"e\":4}\n[1]\n{\"half"), []byte{3, 9, 1}, byte(0))
 	f.Add([]byte("{\"a\":1}{\"b\":2}\n{\"long\":\""+strings.Repeat("y", 300)+"\"}\n\n"), []byte{200, 100}, byte(1))
 	f.Add([]byte(strings.Repeat("\x00", 200)+"{\"a\":1}"+strings.Repeat("\x00", 200)+"{\"b\":{\"c\":[]}}\n"), []byte{1, 1, 1}, byte(1))
+	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, data, cuts []byte, mode byte) {
 		l := Limits{MaxRecords: int(mode>>1) % 4, MaxBytes: int64(mode>>3) * 16}
 		if mode&1 != 0 {
@@ -97,7 +99,7 @@ func FuzzRead(f *testing.F) {
 		for _, c := range cuts[:min(len(cuts), 20)] {
 			at = append(at, int(c))
 		}
-		inPieces(t, t.TempDir(), data, at, l)
+		inPieces(t, dir, data, at, l)
 	})
 }
 

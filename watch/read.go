@@ -129,7 +129,7 @@ func (s *source) lineEnds(off int64) (bool, error) {
 	r := io.NewSectionReader(s.f, off, s.size-off)
 	for {
 		n, err := r.Read(buf)
-		if bytes.IndexAny(buf[:n], "\n\x00") >= 0 {
+		if bytes.ContainsAny(buf[:n], "\n\x00") {
 			return true, nil
 		}
 		if err == io.EOF {

@@ -111,6 +111,11 @@ func (w *Watcher) read(r *root, d *dir, deep bool) {
 		r.unreadable--
 	}
 	d.mtime, d.readAt = fi.ModTime(), now
+	if maxWatchedEntries > 0 && d.watched && len(entries) > 2*maxWatchedEntries {
+		// It has grown too large to be listened to on this system.
+		w.unwatch(d.path)
+		w.listen(r, d, false)
+	}
 	here := make(map[string]bool, len(entries))
 	var links []string
 	for _, e := range entries {
