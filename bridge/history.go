@@ -1,0 +1,82 @@
+package bridge
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/happyd/happyd/adapters"
+	"github.com/happyd/happyd/store"
+	"github.com/happyd/happyd/watch"
+)
+
+// beforeHistory leaves logs alone that were complete before the history window: they start at their end, and are not opened.
+// Files that are handled already to their last byte are left alone, too.
+func (b *Bridge) beforeHistory(ctx context.Context, p adapters.Provider, root watch.Root, e watch.Event) bool {
+	key := cursorKey(p, root, e)
+	raw, ok, err := b.o.Scope.Cursor(key)
+	if err != nil {
+		b.log.Error("reading a cursor", "error", err)
+		return false
+	}
+	if ok {
+		var c watch.Cursor
+		return json.Unmarshal(raw, &c) == nil && c.Offset == e.Size && c.Ino == e.Ino
+	}
+	if b.o.History.Covers(e.ModTime, b.o.Now()) {
+		return false
+	}
+	b.mu.Lock()
+	scanning := b.pending[rootKey(root.Name, root.Path)]
+	b.mu.Unlock()
+	if !scanning && b.o.Now().Sub(e.ModTime) < time.Minute {
+		return false // written while we watch: this is no history
+	}
+	c, ok := e.End()
+	if !ok {
+		return false
+	}
+	enc, _ := json.Marshal(c)
+	b.mu.Lock()
+	b.old[key] = enc
+	full := len(b.old) >= 2000
+	b.mu.Unlock()
+	if full || !scanning {
+		b.flushOld(ctx)
+	}
+	return true
+}
+
+func cursorKey(p adapters.Provider, root watch.Root, e watch.Event) string {
+	place, ok := p.Locate(root, e.Rel, func() (watch.Record, bool) { return watch.Record{}, false })
+	if ok && place.Key != "" {
+		return place.Key
+	}
+	return e.Path
+}
+
+// flushOld stores the cursors of logs from before the history window.
+func (b *Bridge) flushOld(ctx context.Context) {
+	b.mu.Lock()
+	old := b.old
+	b.old = map[string][]byte{}
+	b.mu.Unlock()
+	if len(old) == 0 {
+		return
+	}
+	if err := b.o.Scope.Commit(ctx, store.Commit{Cursors: old}); err != nil {
+		b.log.Error("storing cursors of old logs", "error", err)
+	}
+}
+
+// scanned follows a root's first scan.
+func (b *Bridge) scanned(ctx context.Context, key string) {
+	b.flushOld(ctx)
+	b.mu.Lock()
+	delete(b.pending, key)
+	done := len(b.pending) == 0
+	b.mu.Unlock()
+	if done {
+		b.correctPresence()
+	}
+}
