@@ -113,6 +113,7 @@ const (
 	ObserveMeta    ObservationKind = iota // Data is the whole sidecar file of Stream
 	ObserveProcess                        // Process is the state of the agent's process
 	ObserveEnd                            // no more input will come (offline mapping, end of a pipe): close what is open
+	ObserveTitle                          // Data is the name that an index gives the session
 )
 
 // An Observation is an input that is not a record.

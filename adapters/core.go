@@ -136,6 +136,9 @@ func (c *Core) Take() Output {
 	return o
 }
 
+// Open lets the held records of a queue flow that is nobody's child: a later part of a stream.
+func (c *Core) Open(queue string) { c.out.Opened = append(c.out.Opened, queue) }
+
 // Changed notes that Facts changed.
 func (c *Core) Changed() { c.out.Changed = true }
 

@@ -1,0 +1,232 @@
+package codex
+
+import (
+	"strings"
+
+	"github.com/happyd/happyd/adapters"
+)
+
+// Arrive implements adapters.Session: what links a thread to its parent, and which layer its file shows.
+func (s *session) Arrive(it adapters.Item, now int64) {
+	l := it.Value.(*line)
+	s.Now = now
+	s.c.SetNow(now)
+	if it.Stream != it.Place.Stream {
+		if _, known := s.Parts[it.Stream]; !known {
+			s.Parts[it.Stream] = false
+		}
+	}
+	if it.Place.Stream == adapters.Main {
+		s.Main = true
+	} else {
+		s.seen(it.Place.Stream, it.Place.Group, now)
+	}
+	f := s.file(key(it.Place, it.Rec))
+	switch {
+	case l.kind == kindMeta:
+		s.head(it, f, l.meta())
+	case s.c.S.Facts.Cwd == "" && it.Place.Stream == adapters.Main && l.kind == kindResponse && l.sub == "message":
+		s.contextCwd(l) // the oldest files tell it nowhere else
+	}
+	f.decide(l)
+	s.link()
+}
+
+// seen notes the first record of a spawned thread.
+func (s *session) seen(stream, parent string, now int64) {
+	st := s.c.Stream(stream)
+	if st.Seen != 0 {
+		return
+	}
+	st.Seen = max(now, 1)
+	st.Named = s.streamOf(parent)
+	if !st.Registered && !st.Noise {
+		s.Waiting[stream] = true
+	}
+}
+
+// streamOf is the stream of a thread.
+func (s *session) streamOf(thread string) string {
+	if thread == s.opts.ID {
+		return adapters.Main
+	}
+	return thread
+}
+
+// head reads a thread's own session_meta; ancestors' ones, which copied histories bring along, say nothing about this thread.
+func (s *session) head(it adapters.Item, f *file, m meta) {
+	if m.id != s.own(it.Place) {
+		return
+	}
+	if f.Mode == modeLegacy && m.mode == modePaginated {
+		// Codex rewrote the file into its newer layout: all of it was there before.
+		f.Rewrit, f.Layer, f.Events = f.TS, layerItems, true
+	}
+	th := s.threadOf(it.Place.Stream)
+	if th.First == 0 {
+		th.First = m.ts
+	}
+	if th.Cwd == "" {
+		th.Cwd = m.cwd
+	}
+	if it.Place.Stream != adapters.Main {
+		s.headChild(it.Place.Stream, m)
+		return
+	}
+	fa := &s.c.S.Facts
+	if fa.Cwd == "" {
+		s.set(&fa.Cwd, m.cwd)
+		s.set(&fa.LastCwd, m.cwd)
+	}
+	s.set(&fa.GitBranch, m.branch)
+	s.set(&fa.Version, m.version)
+	if fa.Entrypoint == "" {
+		s.set(&fa.Entrypoint, m.originator)
+	}
+	if happyDriven(m.originator) {
+		fa.HappyDriven = true
+		s.c.Changed()
+	}
+}
+
+func (s *session) headChild(stream string, m meta) {
+	st := s.c.Stream(stream)
+	if m.noise {
+		delete(s.Waiting, stream)
+		s.c.MarkNoise(stream)
+		return
+	}
+	if m.parent != "" {
+		st.Named = s.streamOf(m.parent)
+	}
+	if st.First == 0 {
+		st.First = m.ts
+	}
+	if t := m.title(); t != "" {
+		st.Title = t
+	}
+	if st.Kind = m.role; st.Kind == "" {
+		st.Kind = m.nickname
+	}
+}
+
+// contextCwd finds the working directory in the block about the environment that Codex writes for the model.
+func (s *session) contextCwd(l *line) {
+	if !hasContext(l.p) {
+		return
+	}
+	_, rest, _ := strings.Cut(parts(adapters.Fields(l.p, "content")[0], "\n"), "<cwd>")
+	if cwd, _, ok := strings.Cut(rest, "</cwd>"); ok {
+		s.set(&s.c.S.Facts.Cwd, strings.TrimSpace(cwd))
+		s.set(&s.c.S.Facts.LastCwd, strings.TrimSpace(cwd))
+	}
+}
+
+// decide chooses the layer that a file shows. The layout of the first record tells for the oldest and the newest versions; between
+// them the first message does: it lies in an event, in an item, or, in builds that write no events at all, in a response item.
+func (f *file) decide(l *line) {
+	switch {
+	case l.kind == kindMeta:
+		switch m := l.meta(); {
+		case f.Layer != layerOpen:
+		case m.mode == modeBare:
+			f.Layer = layerResponses
+		case m.mode == modePaginated:
+			f.Layer = layerItems
+		}
+	case f.Layer != layerOpen:
+	case l.kind == kindEvent:
+		f.Events = true
+		switch {
+		case l.sub == "user_message" || l.sub == "agent_message" || l.sub == "agent_reasoning":
+			f.Layer = layerEvents
+		case l.item == "UserMessage" || l.item == "AgentMessage" || l.item == "Reasoning":
+			f.Layer = layerItems
+		}
+	case l.kind != kindResponse || f.Events:
+	case l.sub == "message":
+		if role := l.str("role"); role == "user" {
+			f.User = f.User || userWaits(l)
+		} else if role == "assistant" && f.User {
+			f.Layer = layerResponses
+		}
+	case f.User:
+		f.Layer = layerResponses // the agent works and no event told of the prompt
+	}
+}
+
+// userWaits says whether a response item holds what a person typed.
+func userWaits(l *line) bool {
+	t, n := userText(l.p)
+	return t != "" || n > 0
+}
+
+// Admit implements adapters.Session.
+func (s *session) Admit(it adapters.Item, now int64) bool {
+	l := it.Value.(*line)
+	if it.Place.Stream != adapters.Main {
+		if st := s.c.S.Streams[it.Place.Stream]; st == nil || !st.Registered {
+			return false
+		}
+	}
+	if it.Stream != it.Place.Stream && !s.Parts[it.Stream] {
+		return false
+	}
+	f := s.file(key(it.Place, it.Rec))
+	if f.Layer == layerOpen && f.User && !f.Events && l.kind == kindResponse && l.sub == "message" && l.str("role") == "user" && userWaits(l) {
+		return false // whether an event repeats it is told by what follows
+	}
+	return s.admitEnds(it, l, f, now)
+}
+
+// admitEnds holds a parent's record that tells of a child's end until the child's own end was read, at most holdChild.
+func (s *session) admitEnds(it adapters.Item, l *line, f *file, now int64) bool {
+	ended := endedChildren(l)
+	if len(ended) == 0 || f.Copied {
+		return true
+	}
+	wait := false
+	for _, id := range ended {
+		st := s.c.S.Streams[id]
+		wait = wait || st != nil && st.Registered && st.Seen != 0 && (st.Running || st.Runs == 0)
+	}
+	if !wait {
+		return true
+	}
+	at := *f // the identity without counting the record
+	ident := at.identity(key(it.Place, it.Rec), l, it.Rec.Offset)
+	if s.Holds[ident] == 0 {
+		s.Holds[ident] = now
+	}
+	return now >= s.Holds[ident]+holdChild
+}
+
+// endedChildren lists the threads that a record reports as finished.
+func endedChildren(l *line) (ids []string) {
+	states := func(raw []byte) {
+		adapters.ScanObject(raw, func(id, raw []byte) bool {
+			if done := string(raw) != `"running"` && string(raw) != `"pending_init"`; done && isUUID(string(id)) {
+				ids = append(ids, strings.ToLower(string(id)))
+			}
+			return true
+		})
+	}
+	switch {
+	case l.item == "SubAgentActivity":
+		v := adapters.Fields(l.it, "kind", "agent_thread_id")
+		if adapters.String(v[0]) == "completed" {
+			ids = append(ids, strings.ToLower(adapters.String(v[1])))
+		}
+	case l.item == "CollabAgentToolCall":
+		v := adapters.Fields(l.it, "tool", "agents_states")
+		if adapters.String(v[0]) == "wait" {
+			states(v[1])
+		}
+	case l.sub == "function_call_output":
+		out := adapters.Fields(l.p, "output")[0]
+		if strings.HasPrefix(string(out), `"{\"status\":{`) {
+			states(adapters.Fields([]byte(adapters.String(out)), "status")[0])
+		}
+	}
+	return ids
+}
