@@ -108,6 +108,10 @@ func (k *socket) run(ctx context.Context) {
 			wait = max(wait, backoffCap/2)
 			k.u.work.add(machineKey)
 		}
+		var status *socketio.ErrStatus
+		if errors.As(err, &status) {
+			wait = max(wait, min(retryAfter(status.RetryAfter), maxRetryAfter))
+		}
 		reason := "disconnected"
 		if err != nil {
 			reason = shorten(err.Error(), 200)

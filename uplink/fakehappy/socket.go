@@ -3,7 +3,6 @@ package fakehappy
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"net/http"
 	"time"
 
@@ -44,6 +43,11 @@ func (s *Server) serveSocket(w http.ResponseWriter, r *http.Request) {
 	s.mu.Unlock()
 }
 
+// refused is a refusal in the real server's words.
+type refused string
+
+func (r refused) Error() string { return string(r) }
+
 func (s *Server) admit(c *client, sock *socketio.Socket) error {
 	var auth struct {
 		Token      string `json:"token"`
@@ -51,16 +55,16 @@ func (s *Server) admit(c *client, sock *socketio.Socket) error {
 		SessionID  string `json:"sessionId"`
 	}
 	if json.Unmarshal(sock.Auth(), &auth) != nil || auth.Token == "" {
-		return errors.New("Missing authentication token") //nolint:staticcheck // the server's words
+		return refused("Missing authentication token")
 	}
 	if auth.ClientType == "session-scoped" && auth.SessionID == "" {
-		return errors.New("Session ID required for session-scoped clients") //nolint:staticcheck // the server's words
+		return refused("Session ID required for session-scoped clients")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	acc, ok := s.tokens[auth.Token]
 	if !ok {
-		return errors.New("Invalid authentication token") //nolint:staticcheck // the server's words
+		return refused("Invalid authentication token")
 	}
 	c.kind, c.id, c.acc = auth.ClientType, auth.SessionID, acc
 	return nil
