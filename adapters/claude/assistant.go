@@ -195,7 +195,9 @@ func (s *session) endTurn(status protocol.Status) {
 			s.c.EndNow(sp.Child)
 		}
 	}
-	s.flushUsage()
+	if status != protocol.StatusFailed {
+		s.flushUsage() // an answer that broke off has no final count, and its turn ends with the error
+	}
 	s.c.EndTurn(status)
 	s.LastText = false
 }
