@@ -158,6 +158,19 @@ func TestSocketIsPrivateStaleOnesAreReplacedAndItGoesAway(t *testing.T) {
 	}
 }
 
+func TestSharedDirectoryIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o777|os.ModeSticky); err != nil || runtime.GOOS == "windows" {
+		t.Skip("no sticky directories here")
+	}
+	if _, err := Listen(dir, Options{}); err == nil || !strings.Contains(err.Error(), "users share") {
+		t.Errorf("got %v", err)
+	}
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o777 {
+		t.Errorf("the mode was changed: %v, %v", info.Mode(), err)
+	}
+}
+
 func TestLongStateDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), strings.Repeat("d", 120))
 	t.Setenv("TMPDIR", "/tmp")

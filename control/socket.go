@@ -37,12 +37,8 @@ func socketPath(stateDir string) string {
 // socket that is still there belongs to a daemon that died. The function
 // returned removes what was created.
 func listen(stateDir string) (net.Listener, func(), error) {
-	if err := os.MkdirAll(stateDir, 0o700); err != nil {
-		return nil, nil, fmt.Errorf("creating the state directory: %w", err)
-	}
-	// An older or a hand-made directory may be open to others.
-	if err := os.Chmod(stateDir, 0o700); err != nil {
-		return nil, nil, fmt.Errorf("protecting the state directory: %w", err)
+	if err := protect(stateDir); err != nil {
+		return nil, nil, err
 	}
 	if err := refuseLiving(stateDir); err != nil {
 		return nil, nil, err
@@ -75,6 +71,27 @@ func listen(stateDir string) (net.Listener, func(), error) {
 		return nil, nil, fmt.Errorf("protecting the control socket: %w", err)
 	}
 	return l, cleanup, nil
+}
+
+// protect makes sure that the state directory is there and closed to others.
+func protect(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("creating the state directory: %w", err)
+	}
+	info, err := os.Stat(dir)
+	switch {
+	case err != nil:
+		return fmt.Errorf("looking at the state directory: %w", err)
+	case info.Mode()&fs.ModeSticky != 0:
+		// Closing /tmp would be a bad thank-you for a mistyped setting.
+		return fmt.Errorf("%s is a directory that users share: choose one of its own as state_dir", dir)
+	case info.Mode().Perm()&0o077 == 0:
+		return nil
+	}
+	if err := os.Chmod(dir, 0o700); err != nil { // made by hand, or with another umask
+		return fmt.Errorf("protecting the state directory: %w", err)
+	}
+	return nil
 }
 
 // refuseLiving makes sure that no other daemon is served by the socket.
