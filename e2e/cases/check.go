@@ -23,6 +23,9 @@ func (c *Case) Check(streams []harness.Stream) (bad []string) {
 	native := c.nativeIDs()
 	all := map[string][]envelope{}
 	for id, s := range by {
+		if s.Replaced > 0 && c.Kind != "net" {
+			fail("%s %d messages were replaced", short(id), s.Replaced)
+		}
 		for _, problem := range streamcheck.Check(s.Envs) {
 			fail("%s %s", short(id), problem)
 		}

@@ -133,6 +133,9 @@ func (m *Machine) SaveCredentials(c config.Credentials) {
 	}
 }
 
+// Credentials are those that the machine was made with, nil with the embedded relay.
+func (m *Machine) Credentials() *config.Credentials { return m.o.Credentials }
+
 // Env is the environment of the daemon and of commands beside it.
 func (m *Machine) Env() []string {
 	return append([]string{"HOME=" + m.Home, "PATH=" + os.Getenv("PATH"), "TMPDIR=" + os.TempDir()}, m.o.Env...)

@@ -18,10 +18,12 @@ type Stream struct {
 	Meta   map[string]any
 	Envs   []protocol.Envelope // in the server's order
 	Raw    []json.RawMessage   // the same, as they were sealed
+
+	// Replaced counts messages whose local id is not their envelope's: something was put into the place of what the server refused.
+	Replaced int
 }
 
-// Streams opens everything that the server holds. It fails on what cannot be opened, on gaps in the order, and on local ids that
-// are not the envelopes' own.
+// Streams opens everything that the server holds. It fails on what cannot be opened and on gaps in the order.
 func (m *Machine) Streams() ([]Stream, error) {
 	sealed, err := m.server.Sessions(true)
 	if err != nil {
@@ -90,7 +92,7 @@ func open(private []byte, s Sealed) (Stream, error) {
 			return out, fmt.Errorf("message %d: %w", msg.Seq, err)
 		}
 		if e.ID != msg.LocalID {
-			return out, fmt.Errorf("message %d: local id %s, envelope %s", msg.Seq, msg.LocalID, e.ID)
+			out.Replaced++
 		}
 		var w struct {
 			Content json.RawMessage `json:"content"`
