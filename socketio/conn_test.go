@@ -258,7 +258,7 @@ func TestCallEndsWithItsContext(t *testing.T) {
 }
 
 func TestPings(t *testing.T) {
-	url, _ := newServer(t, ServerOptions{PingInterval: 20 * time.Millisecond, PingTimeout: 2 * time.Second})
+	url, _ := newServer(t, ServerOptions{PingInterval: 20 * time.Millisecond, PingTimeout: 30 * time.Second})
 	c := dial(t, url, Options{})
 	begin := c.LastSeen()
 	time.Sleep(150 * time.Millisecond)

@@ -47,7 +47,11 @@ func TestDialRefusals(t *testing.T) {
 					}
 				}
 			})
-			_, err := Dial(t.Context(), url, Options{HTTPClient: ownClient(t), ConnectTimeout: 300 * time.Millisecond})
+			timeout := DefaultConnectTimeout
+			if tt.want == "deadline" {
+				timeout = 100 * time.Millisecond
+			}
+			_, err := Dial(t.Context(), url, Options{HTTPClient: ownClient(t), ConnectTimeout: timeout})
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %v, want an error with %q", err, tt.want)
 			}
@@ -130,7 +134,7 @@ func TestMalformedPacketEndsTheConnection(t *testing.T) {
 }
 
 func TestServeRefusals(t *testing.T) {
-	url, ended := newServer(t, ServerOptions{ConnectTimeout: 200 * time.Millisecond})
+	url, ended := newServer(t, ServerOptions{})
 	resp, err := ownClient(t).Get(url + "/?EIO=4&transport=polling")
 	if err != nil {
 		t.Fatal(err)
@@ -163,6 +167,10 @@ func TestServeRefusals(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
+			url, ended := url, ended
+			if tt.want == "deadline" {
+				url, ended = newServer(t, ServerOptions{ConnectTimeout: time.Second})
+			}
 			ws, _, err := websocket.Dial(t.Context(), url+"/?EIO=4&transport=websocket", &websocket.DialOptions{HTTPClient: ownClient(t)})
 			if err != nil {
 				t.Fatal(err)

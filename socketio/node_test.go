@@ -65,7 +65,7 @@ func startOfficial(t *testing.T, options string) official {
 var good = map[string]any{"token": "good", "clientType": "user-scoped"}
 
 func TestClientAgainstOfficialServer(t *testing.T) {
-	o := startOfficial(t, `{"pingInterval":200,"pingTimeout":2000}`)
+	o := startOfficial(t, `{"pingInterval":200,"pingTimeout":30000}`)
 
 	for token, want := range map[string]ErrConnect{
 		"bad":       {Message: "Invalid authentication token"},
@@ -134,8 +134,9 @@ func TestClientAgainstOfficialServer(t *testing.T) {
 	if err := c.Emit(t.Context(), "echo", strings.Repeat("x", 1_000_001)); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("above maxPayload: %v", err)
 	}
+	begin := c.LastSeen()
 	time.Sleep(time.Second) // several pings
-	if c.Err() != nil || time.Since(c.LastSeen()) > time.Second {
+	if c.Err() != nil || !c.LastSeen().After(begin) {
 		t.Errorf("after a second of pings: %v, last seen %v ago", c.Err(), time.Since(c.LastSeen()))
 	}
 
@@ -183,7 +184,7 @@ func TestServerAgainstOfficialClient(t *testing.T) {
 		defer drop()
 		Serve(w, r.WithContext(ctx), ServerOptions{ // every way to end is provoked here
 			PingInterval: 100 * time.Millisecond,
-			PingTimeout:  5 * time.Second,
+			PingTimeout:  30 * time.Second,
 			Auth: func(_ context.Context, s *Socket) error {
 				if !strings.Contains(string(s.Auth()), `"token":"good"`) {
 					return errors.New("no entry")

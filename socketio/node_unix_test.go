@@ -11,7 +11,7 @@ import (
 
 // A frozen server keeps its TCP connection; only its silence gives it away.
 func TestOfficialServerFreezes(t *testing.T) {
-	o := startOfficial(t, `{"pingInterval":200,"pingTimeout":300}`)
+	o := startOfficial(t, `{"pingInterval":300,"pingTimeout":2000}`)
 	c := dial(t, o.url(), Options{Auth: good})
 	if err := o.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
