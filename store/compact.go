@@ -58,7 +58,7 @@ func (s *Store) compact() error {
 		_ = os.Remove(tmp)
 		return s.reopen(fmt.Errorf("closing the old file: %w", err))
 	}
-	if err := replaceFile(tmp, s.path); err != nil {
+	if err := s.replaceFile(tmp); err != nil {
 		_ = os.Remove(tmp)
 		return s.reopen(fmt.Errorf("replacing the old file: %w", err))
 	}
@@ -72,7 +72,7 @@ func (s *Store) compact() error {
 // reopen opens whatever is under the real name now and returns cause, or why
 // that was impossible; the store is of no use then.
 func (s *Store) reopen(cause error) error {
-	db, err := openDB(s.path)
+	db, err := s.openDB()
 	if err != nil {
 		s.db = nil
 		s.setBroken(fmt.Errorf("reopening the state file: %w", err))
@@ -93,7 +93,7 @@ func (s *Store) copyTo(tmp string) error {
 	s.mu.RLock()
 	err = guard(func() error { return bolt.Compact(dst, s.db, compactTx) })
 	s.mu.RUnlock()
-	if err == nil {
+	if err == nil && !s.hasty {
 		err = dst.Sync()
 	}
 	if cerr := dst.Close(); err == nil {

@@ -65,14 +65,16 @@ func boltOptions() *bolt.Options {
 
 // createIfMissing makes an empty store under a temporary name and renames it,
 // so that a half initialised file is never seen under the real one.
-func createIfMissing(path string) error {
+func (s *Store) createIfMissing() error {
+	path, o := s.path, boltOptions()
+	o.NoSync = s.hasty
 	if fi, err := os.Stat(path); err == nil && fi.Size() > 0 {
 		return nil
 	} else if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("looking for the state file: %w", err)
 	}
 	tmp := path + tmpSuffix
-	db, err := bolt.Open(tmp, 0o600, boltOptions())
+	db, err := bolt.Open(tmp, 0o600, o)
 	if err != nil {
 		return fmt.Errorf("creating the state file: %w", err)
 	}
@@ -90,7 +92,7 @@ func createIfMissing(path string) error {
 		err = cerr
 	}
 	if err == nil {
-		err = replaceFile(tmp, path)
+		err = s.replaceFile(tmp)
 	}
 	if err != nil {
 		_ = os.Remove(tmp)
@@ -99,16 +101,18 @@ func createIfMissing(path string) error {
 	return nil
 }
 
-// replaceFile renames from over to and makes the rename durable.
-func replaceFile(from, to string) error {
-	if err := os.Rename(from, to); err != nil {
+// replaceFile puts the finished file tmp under the store's name, durably.
+func (s *Store) replaceFile(tmp string) error {
+	if err := os.Rename(tmp, s.path); err != nil || s.hasty {
 		return err
 	}
-	return syncDir(filepath.Dir(to))
+	return syncDir(filepath.Dir(s.path))
 }
 
-// openDB opens an existing file and checks that it is ours.
-func openDB(path string) (*bolt.DB, error) {
+// openDB opens the existing file and checks that it is ours.
+func (s *Store) openDB() (*bolt.DB, error) {
+	path, o := s.path, boltOptions()
+	o.NoSync = s.hasty
 	if fi, err := os.Stat(path); err != nil {
 		return nil, fmt.Errorf("opening the state file: %w", err)
 	} else if fi.Mode().Perm()&0o077 != 0 {
@@ -123,7 +127,7 @@ func openDB(path string) (*bolt.DB, error) {
 	}
 	var db *bolt.DB
 	err := guard(func() (err error) {
-		db, err = bolt.Open(path, 0o600, boltOptions())
+		db, err = bolt.Open(path, 0o600, o)
 		return err
 	})
 	switch {

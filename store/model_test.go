@@ -40,7 +40,9 @@ func TestAgainstAModel(t *testing.T) {
 				}
 			}
 			var err error
-			if s, err = Open(path, tiny); err != nil {
+			o := tiny
+			o.hasty = true
+			if s, err = Open(path, o); err != nil {
 				t.Fatal(err)
 			}
 			if c, err = s.Scope("x"); err != nil {

@@ -70,6 +70,7 @@ type Options struct {
 	Log *slog.Logger
 
 	limits limits // of compaction; zero means defaultLimits
+	hasty  bool   // for tests of content: no fsync, no waiting for company
 }
 
 // Store is one open state file. Its methods are safe for concurrent use.
@@ -78,6 +79,8 @@ type Store struct {
 	log    *slog.Logger
 	lock   *fileLock
 	limits limits
+	window time.Duration // groupWindow
+	hasty  bool
 
 	// mu guards db against compaction, which replaces it: every transaction
 	// runs under RLock, the swap under Lock.
@@ -118,10 +121,15 @@ func Open(path string, o Options) (*Store, error) {
 		log:    log,
 		lock:   lock,
 		limits: o.limits,
+		window: groupWindow,
+		hasty:  o.hasty,
 		ops:    make(chan *op),
 		stop:   make(chan struct{}),
 		done:   make(chan struct{}),
 		scopes: make(map[string]*Scope),
+	}
+	if s.hasty {
+		s.window = 0
 	}
 	if s.limits == (limits{}) {
 		s.limits = defaultLimits
@@ -141,10 +149,10 @@ func (s *Store) openFile() error {
 	if err := os.Remove(s.path + tmpSuffix); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("removing a leftover temporary file: %w", err)
 	}
-	if err := createIfMissing(s.path); err != nil {
+	if err := s.createIfMissing(); err != nil {
 		return err
 	}
-	db, err := openDB(s.path)
+	db, err := s.openDB()
 	if err != nil {
 		return err
 	}

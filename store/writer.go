@@ -52,7 +52,7 @@ func (s *Store) write() {
 		var group []*op
 		select {
 		case o := <-s.ops:
-			group = s.collect(o, last.Add(groupWindow))
+			group = s.collect(o, last.Add(s.window))
 		case <-s.stop:
 			return
 		}

@@ -36,10 +36,16 @@ func (u *Uplink) request(ctx context.Context, fn func(ctx context.Context, token
 			u.gate.pass()
 			return nil
 		case errors.As(err, &se):
-			if se.code == http.StatusUnauthorized && !renewed && u.reloadToken() == nil && u.currentToken() != token {
-				renewed = true // the file had a newer one
-				u.gate.leave()
-				continue
+			if se.code == http.StatusUnauthorized && !renewed {
+				if rerr := u.reloadToken(); rerr != nil {
+					u.gate.refuse(fmt.Sprintf("%v; %v", se, rerr))
+					return errRetry
+				}
+				if u.currentToken() != token { // the file had a newer one
+					renewed = true
+					u.gate.leave()
+					continue
+				}
 			}
 			return u.judge(se)
 		case errors.As(err, &nh):

@@ -73,7 +73,8 @@ type Options struct {
 	// BatchBytes and BatchCount bound a request; 0 means the defaults.
 	BatchBytes, BatchCount int
 	// MachineID is what the sessions' metadata call this machine; empty means
-	// that no machine is registered. MachineMetadata is its metadata as JSON.
+	// that no machine is registered (and that an account which vanished from
+	// the server cannot be told from a deleted session). MachineMetadata is its metadata as JSON.
 	MachineID       string
 	MachineMetadata []byte
 	// Version goes into the client's name.
@@ -87,7 +88,8 @@ type Options struct {
 	// OnAck says that messages up to the server's seq were acknowledged.
 	OnAck func(session string, serverSeq int64)
 	// OnGone says that the user deleted the session: its queue was dropped and
-	// nothing more of it is sent.
+	// nothing more of it is sent, until its link in the store is emptied or its
+	// tag changes.
 	OnGone func(session string)
 	// OnNewGeneration says that the server holds another key under the
 	// session's tag. Nothing is sent until the bridge has committed an info
@@ -97,7 +99,8 @@ type Options struct {
 	// Log receives changes of state and what was done about a message that
 	// could not be delivered. Nil discards.
 	Log *slog.Logger
-	// Wall is the wall clock, Random draws from [0,1); for tests.
+	// Wall is the wall clock, Random draws from [0,1) for any goroutine; for
+	// tests.
 	Wall   func() time.Time
 	Random func() float64
 }
