@@ -162,15 +162,15 @@ func TestHandlerMayCall(t *testing.T) {
 }
 
 func TestBigFrames(t *testing.T) {
-	big := strings.Repeat("x", 5<<20)
+	big := strings.Repeat("x", 2<<20)
 	url, ended := newServer(t, ServerOptions{OnEvent: func(_ *Socket, _ string, _ []json.RawMessage, ack func(...any)) { ack(big) }})
 	c := dial(t, url, Options{})
 	got, err := c.Call(t.Context(), "big")
 	if err != nil || len(got) != 1 || len(got[0]) != len(big)+2 {
-		t.Fatalf("5 MiB downwards: %v", err)
+		t.Fatalf("2 MiB downwards: %v", err)
 	}
 	if err := c.Emit(t.Context(), "big", big); !errors.Is(err, ErrTooLarge) {
-		t.Fatalf("5 MiB upwards: %v, want ErrTooLarge", err)
+		t.Fatalf("2 MiB upwards: %v, want ErrTooLarge", err)
 	}
 	if _, err := c.Call(t.Context(), "still there"); err != nil {
 		t.Fatalf("after the refused packet: %v", err)
