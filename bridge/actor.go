@@ -52,6 +52,7 @@ type actor struct {
 	envs     []protocol.Envelope
 	envBytes int
 	proc     adapters.Process
+	changed  bool // saved differs from what is stored
 	silent   bool // the silence of the log was taken for the process's end
 	broken   bool // the store's state cannot be used: the session rests
 }

@@ -101,7 +101,7 @@ func (a *actor) commit(ctx context.Context) {
 		case <-time.After(wait):
 		}
 	}
-	a.saved.Pump = nil
+	a.saved.Pump, a.changed = nil, false
 	if c.Info != nil {
 		a.info = *c.Info
 	}
@@ -117,8 +117,8 @@ func (a *actor) commit(ctx context.Context) {
 
 // stateDue says whether something besides records changed that the server or a restart must know.
 func (a *actor) stateDue() bool {
-	if a.info.MetadataHash == "" {
-		return false // not on the server
+	if a.changed || a.info.MetadataHash == "" {
+		return a.changed // without a hash it is not on the server
 	}
 	_, hash, err := a.metadata()
 	return err == nil && hash != a.info.MetadataHash || a.info.Open != a.waits()

@@ -115,7 +115,12 @@ func (b *Bridge) tell(p adapters.Provider, session string) {
 	if !pr.Known {
 		pr = adapters.Process{Known: true}
 		if !loaded {
-			b.presence(key, uplink.Presence{}, time.Time{})
+			b.mu.Lock()
+			_, shown := b.alive[key]
+			b.mu.Unlock()
+			if shown {
+				b.presence(key, uplink.Presence{}, time.Time{})
+			}
 			return
 		}
 	}
@@ -159,7 +164,9 @@ func (a *actor) checkSilence() {
 
 func (a *actor) observeProcess(p adapters.Process) {
 	a.proc = p
-	a.saved.Process = a.saved.Process || p.Alive
+	if p.Alive && !a.saved.Process {
+		a.saved.Process, a.changed = true, true
+	}
 	a.pump.Observe(adapters.Observation{Kind: adapters.ObserveProcess, Process: p}, a.now())
 }
 
@@ -202,10 +209,6 @@ func (b *Bridge) presence(key string, p uplink.Presence, grew time.Time) {
 	b.mu.Lock()
 	l := b.alive[key]
 	if l == nil {
-		if !p.Alive && grew.IsZero() {
-			b.mu.Unlock()
-			return
-		}
 		l = &life{}
 		b.alive[key] = l
 	}
