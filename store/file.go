@@ -67,7 +67,7 @@ func boltOptions() *bolt.Options {
 // so that a half initialised file is never seen under the real one.
 func (s *Store) createIfMissing() error {
 	path, o := s.path, boltOptions()
-	o.NoSync = s.hasty
+	o.NoSync, o.NoGrowSync = s.hasty, s.hasty
 	if fi, err := os.Stat(path); err == nil && fi.Size() > 0 {
 		return nil
 	} else if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -112,7 +112,7 @@ func (s *Store) replaceFile(tmp string) error {
 // openDB opens the existing file and checks that it is ours.
 func (s *Store) openDB() (*bolt.DB, error) {
 	path, o := s.path, boltOptions()
-	o.NoSync = s.hasty
+	o.NoSync, o.NoGrowSync = s.hasty, s.hasty
 	if fi, err := os.Stat(path); err != nil {
 		return nil, fmt.Errorf("opening the state file: %w", err)
 	} else if fi.Mode().Perm()&0o077 != 0 {

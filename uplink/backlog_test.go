@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -54,6 +55,9 @@ func TestBacklogStaysOnDisk(t *testing.T) {
 	}
 	r := newRig(t, fake, addr)
 	defer r.close()
+	r.store.Close()
+	r.path = filepath.Join(t.TempDir(), "state.db") // not in memory
+	r.openStore()
 	r.fake.Down()
 	r.start(func(o *Options) { o.Random = func() float64 { return 0.02 } })
 
