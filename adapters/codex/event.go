@@ -111,10 +111,23 @@ func (s *session) complete(l *line) {
 	if e := adapters.Fields(l.p, "error")[0]; e != nil {
 		s.fail(errorText(e))
 	}
-	if s.th.Fail != "" {
+	// From 0.101 to 0.145 all that tells of a failure is that the prompt got no last word.
+	silent := s.f.Silent && s.th.Prompt && !s.th.Review && string(lastWord(l)) == "null"
+	if s.th.Fail != "" || silent {
 		status = protocol.StatusFailed
 	}
 	s.ended(l, status)
+}
+
+// lastWord is the raw last_agent_message, nil where it is missing.
+func lastWord(l *line) (raw []byte) {
+	adapters.ScanObject(l.p, func(key, v []byte) bool {
+		if string(key) == "last_agent_message" {
+			raw = v
+		}
+		return true
+	})
+	return raw
 }
 
 // callEvent maps the finished form of a call in the event layer. Calls of scripts are logged in no other way.

@@ -229,3 +229,5 @@ func caseHomes(t testing.TB) []string {
 	}
 	return m
 }
+
+func newBuffer() *buffer.Buffer { return buffer.New(buffer.NewBudget(64<<20), watch.ReadRange) }

@@ -101,6 +101,8 @@ func (s *session) call(id, name, namespace string, args []byte) {
 			s.startCall(s.bash(id, cmd, adapters.String(v[2]), nil, adapters.String(v[3])))
 			return
 		}
+	case "view_image":
+		s.th.Viewed++
 	case "apply_patch":
 		if in := adapters.String(adapters.Fields(args, "input")[0]); in != "" {
 			s.startCall(patchTool(id, parsePatch(in)))

@@ -58,6 +58,7 @@ type file struct {
 	User   bool `json:"u,omitempty"`
 	// Metas and Contexts count what marks the starts of histories; Tasks says that the file logs starts of turns.
 	Metas    int  `json:"n,omitempty"`
+	Silent   bool `json:"si,omitempty"` // of a version that does not log why a turn failed
 	Contexts int  `json:"c,omitempty"`
 	Tasks    bool `json:"t,omitempty"`
 	// Copied says that the records are still those of the thread that this one was made from.
@@ -82,8 +83,10 @@ type thread struct {
 	Note    string           `json:"note,omitempty"`   // shown when the next turn starts
 	Compact bool             `json:"compact,omitempty"`
 	Review  bool             `json:"review,omitempty"`
-	User    uint64           `json:"user,omitempty"` // hash of the latest prompt
-	Asked   bool             `json:"asked,omitempty"`
+	User    uint64           `json:"user,omitempty"`   // hash of the latest prompt
+	Asked   bool             `json:"asked,omitempty"`  // its first message was seen
+	Prompt  bool             `json:"prompt,omitempty"` // the turn answers a prompt
+	Viewed  int              `json:"viewed,omitempty"` // pictures that the agent looked at in this turn, which come as user messages
 	Cwd     string           `json:"cwd,omitempty"`
 	At      int64            `json:"at,omitempty"`  // clock when its latest record was mapped
 	TS      int64            `json:"ts,omitempty"`  // timestamp of its latest record
@@ -163,7 +166,7 @@ func (f *file) meta(m meta, own string) {
 	f.Metas++
 	switch {
 	case f.Metas == 1:
-		f.Mode, f.Start, f.Born = m.mode, m.start, bornAt(m.id)
+		f.Mode, f.Start, f.Born, f.Silent = m.mode, m.start, bornAt(m.id), versionBefore(m.version, 146)
 		if f.Born == 0 {
 			f.Born = m.ts
 		}

@@ -64,7 +64,7 @@ func (s *session) endTurn(status protocol.Status) {
 	} else {
 		s.c.Stop(s.stream)
 	}
-	s.th.Turn, s.th.Lazy, s.th.Texted, s.th.Fail = "", false, false, ""
+	s.th.Turn, s.th.Lazy, s.th.Texted, s.th.Fail, s.th.Prompt, s.th.Viewed = "", false, false, "", false, 0
 }
 
 // ended closes the turn because the log says so; what still comes of it is late.
@@ -104,11 +104,15 @@ func (s *session) dropLate(l *line) bool {
 // stands on its card; later ones are shown as lines, because they may come from the spawner.
 func (s *session) user(text string, images int, item string) {
 	text = withImages(strings.TrimSpace(text), images)
-	if images > 0 {
-		s.c.Count("image")
-	}
 	if text == "" {
 		return
+	}
+	if s.th.Viewed > 0 && images > 0 && strings.HasPrefix(text, "[image]") {
+		s.th.Viewed--
+		return // what view_image looked at, handed to the model as if the user had sent it
+	}
+	if images > 0 {
+		s.c.Count("image")
 	}
 	h := adapters.Hash("prompt", text)
 	if s.th.Review && h == s.th.User {
@@ -118,6 +122,7 @@ func (s *session) user(text string, images int, item string) {
 	if s.open() && s.th.Lazy {
 		s.endTurn(s.closing(protocol.StatusCancelled))
 	}
+	s.th.Prompt = s.open()
 	if s.stream == adapters.Main {
 		s.c.User(s.next(), text, adapters.Extra{ItemID: protocol.CleanText(item)})
 		if images == 0 || !strings.HasPrefix(text, "[image]") {
@@ -150,7 +155,12 @@ func (s *session) say(text string, thinking bool, item string) {
 	if len(s.c.Peek()) > before {
 		s.sentUsage()
 	}
-	s.th.Texted, s.th.Compact = !thinking, false
+	if !thinking {
+		s.th.Texted = true
+	} else if s.l.kind != kindResponse { // there it may be the late twin of what came before the text
+		s.th.Texted = false
+	}
+	s.th.Compact = false
 }
 
 // service shows a condition inside the open turn.
@@ -175,12 +185,12 @@ func (s *session) extra(item string) adapters.Extra {
 	return x
 }
 
-// callID makes a call id unique among the threads: providers count calls anew in each.
+// callID makes a call id unique among the threads: gateways count calls anew in each.
 func (s *session) callID(id string) string {
 	if id == "" || s.stream == adapters.Main {
 		return id
 	}
-	return id + "." + protocol.SubagentID(Name, s.stream)[:9]
+	return id + "." + protocol.SubagentID(Name, s.stream)[:16]
 }
 
 // startCall shows a tool call.
