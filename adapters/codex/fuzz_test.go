@@ -35,7 +35,7 @@ func records(path string, data []byte) (out []watch.Record) {
 
 // checkInputs maps whatever files there are, with and without restarts: never a panic, always a valid stream with nothing left open.
 func checkInputs(t *testing.T, p adapters.Provider, id string, files [][]input) {
-	r := run{provider: p, id: id, budget: 64 << 20, next: func(left []int) int { return left[0] }, restart: func() bool { return false }}
+	r := run{provider: p, id: id, budget: 64 << 20, next: func(left []int) int { return left[0] }, restart: func() bool { return false }, reread: fromMemory(files)}
 	want := r.do(t, files)
 	for _, bad := range append(streamcheck.Check(want), streamcheck.Open(want)...) {
 		t.Error(bad)

@@ -91,12 +91,17 @@ type run struct {
 	budget   int64
 	next     func(left []int) int
 	restart  func() bool
+	reread   buffer.Reread // nil: from the files
 }
 
 func (r run) do(t testing.TB, files [][]input) []protocol.Envelope {
 	seen := seenSet{}
+	reread := r.reread
+	if reread == nil {
+		reread = watch.ReadRange
+	}
 	open := func(saved []byte) *bridge.Pump {
-		pump, err := bridge.NewPump(r.provider, adapters.SessionOptions{ID: r.id, Tag: "tag-" + r.id, Seen: seen}, buffer.New(buffer.NewBudget(r.budget), watch.ReadRange), saved)
+		pump, err := bridge.NewPump(r.provider, adapters.SessionOptions{ID: r.id, Tag: "tag-" + r.id, Seen: seen}, buffer.New(buffer.NewBudget(r.budget), reread), saved)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -231,3 +236,19 @@ func caseHomes(t testing.TB) []string {
 }
 
 func newBuffer() *buffer.Buffer { return buffer.New(buffer.NewBudget(64<<20), watch.ReadRange) }
+
+// fromMemory reads held records again from where the test has them.
+func fromMemory(files [][]input) buffer.Reread {
+	return func(path string, from, to int64, fn func(watch.Record) error) error {
+		for _, in := range files {
+			for _, i := range in {
+				if i.rec.Path == path && i.rec.Offset >= from && i.rec.Offset < to {
+					if err := fn(i.rec); err != nil {
+						return err
+					}
+				}
+			}
+		}
+		return nil
+	}
+}
