@@ -179,3 +179,8 @@ type ProcessFile struct {
 type ProcessParser interface {
 	ParseProcess(data []byte) (f ProcessFile, ok bool)
 }
+
+// A Keyer is a Provider whose logs can have several names: the cursor key is the Place.Key of a path, told without a read.
+type Keyer interface {
+	CursorKey(rel string) string
+}

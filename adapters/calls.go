@@ -18,7 +18,9 @@ type Tool struct {
 	Description string // human sentence, else the command or path
 	Args        json.RawMessage
 	Spawn       bool   // the call can have a child: args get sessionSubagent
-	SpawnAs     string // provider's key of the child's id when it is not Call (a resumed or known child)
+	SpawnAs     string // provider's key of the child's id when it is not Call (a known child)
+	Child       string // stream of the child where it is known already: the call resumes it
+	Subagent    string // that child's id as sent
 	PromptHash  string
 	Group       string // calls of one group (one API message) are written together
 }
@@ -31,6 +33,10 @@ func (c *Core) ToolStart(stream, key string, ordinal int, t Tool, x Extra) bool 
 	k := callKey(stream, t.Call)
 	if t.Call == "" || c.S.Calls[k] != nil || !c.Speak(stream, key) {
 		return false
+	}
+	if sp := c.S.Spawns[t.Call]; sp != nil && sp.Stream == stream && sp.Closed {
+		delete(c.S.Spawns, t.Call) // the id is used again
+		delete(c.unsettled, t.Call)
 	}
 	id := c.uniqueCall(stream, t.Call)
 	call := &Call{ID: id, Stream: stream, Turn: c.turnOf(stream)}
@@ -109,8 +115,15 @@ func (c *Core) endCalls(stream string) {
 	}
 }
 
-// uniqueCall makes a provider's call id unique in the session: providers and gateways reuse ids.
+// shortCall is the length up to which a call id is not taken to be unique in the world: gateways count them.
+const shortCall = 16
+
+// uniqueCall makes a provider's call id unique in the session: providers and gateways reuse ids, within a conversation and in
+// its subagents' conversations. What it returns depends on the call's own stream only, because streams are read in any order.
 func (c *Core) uniqueCall(stream, call string) string {
+	if stream != Main && len(call) < shortCall {
+		call += "~" + c.S.Streams[stream].Subagent[:7]
+	}
 	for n := 1; ; n++ {
 		id := call
 		if n > 1 {

@@ -23,6 +23,8 @@ type Core struct {
 	ident string // identity of the record being mapped
 	ts    int64  // its own timestamp; 0 = it has none
 	out   Output
+
+	unsettled map[string]*Spawn // spawns whose group may go on, by provider id; derived from S
 }
 
 // State is Core's part of a session's saved state.
@@ -32,6 +34,7 @@ type State struct {
 	Turns   []Turn             `json:"turns,omitempty"`
 	Calls   map[string]*Call   `json:"calls,omitempty"`  // open calls by stream and provider id
 	Spawns  map[string]*Spawn  `json:"spawns,omitempty"` // calls that can have a child, by provider id
+	Spawned int                `json:"spawned,omitempty"`
 	Streams map[string]*Stream `json:"streams,omitempty"`
 	Facts   Facts              `json:"facts"`
 	Counts  map[string]int     `json:"counts,omitempty"`
@@ -43,10 +46,9 @@ const maxTurns = 64
 // A Turn of the main thread.
 type Turn struct {
 	ID     string `json:"id"`
-	Key    string `json:"key,omitempty"`  // the provider's id of the prompt or turn
-	TS     int64  `json:"ts,omitempty"`   // timestamp of the record that opened it
-	Output int    `json:"n,omitempty"`    // agent envelopes in it so far
-	Card   bool   `json:"card,omitempty"` // opened only to hold the card of a child that nobody called
+	Key    string `json:"key,omitempty"` // the provider's id of the prompt or turn
+	TS     int64  `json:"ts,omitempty"`  // timestamp of the record that opened it
+	Output int    `json:"n,omitempty"`   // agent envelopes in it so far
 }
 
 // A Call is an open tool call.
@@ -73,7 +75,13 @@ func NewCore(o SessionOptions, s *State) *Core {
 	if s.Counts == nil {
 		s.Counts = map[string]int{}
 	}
-	return &Core{S: s, opts: o}
+	c := &Core{S: s, opts: o, unsettled: map[string]*Spawn{}}
+	for id, sp := range s.Spawns {
+		if !sp.Settled {
+			c.unsettled[id] = sp
+		}
+	}
+	return c
 }
 
 // Begin sets the record that the next envelopes come from: its identity, its own timestamp (0 = none) and the clock.
@@ -201,7 +209,6 @@ func (c *Core) User(ordinal int, text string, x Extra) {
 func (c *Core) Speak(stream, key string) bool {
 	if stream == Main {
 		c.OpenTurn(c.ident, key)
-		c.S.Turn.Card = false
 		return true
 	}
 	return c.start(stream)
@@ -217,22 +224,23 @@ func (c *Core) Text(stream, key string, ordinal int, text string, thinking bool,
 }
 
 // Service emits a line about a condition, inside the open turn (or running subagent) only; elsewhere it is counted and
-// dropped, because an agent envelope without a turn is ignored by every client.
-func (c *Core) Service(stream string, ordinal int, text string) {
+// dropped, because an agent envelope without a turn is ignored by every client. It reports whether the line was emitted.
+func (c *Core) Service(stream string, ordinal int, text string) bool {
 	text = protocol.CleanText(text)
 	if strings.TrimSpace(text) == "" {
-		return
+		return false
 	}
 	if stream == Main && c.S.Turn == nil {
 		c.Count("service outside a turn")
-		return
+		return false
 	}
 	if stream != Main {
 		if st := c.S.Streams[stream]; st == nil || !st.Registered || !c.start(stream) {
-			return
+			return false
 		}
 	}
 	c.agent(stream, c.ident, ordinal, protocol.Event{T: protocol.TypeService, Text: text}, Extra{})
+	return true
 }
 
 // Usage emits a usage report that has nothing to show. origin names what it reports on.

@@ -2,7 +2,6 @@ package adapters
 
 import (
 	"sort"
-	"strconv"
 
 	"github.com/happyd/happyd/protocol"
 )
@@ -19,11 +18,14 @@ type Spawn struct {
 	Prompt   string `json:"h,omitempty"` // hash of the prompt given to the child
 	Group    string `json:"g,omitempty"`
 	Child    string `json:"k,omitempty"` // stream linked to it
+	N        int    `json:"i,omitempty"` // counts the session's spawns
 	TS       int64  `json:"ts,omitempty"`
 	At       int64  `json:"at,omitempty"` // clock when it was emitted
 	Settled  bool   `json:"d,omitempty"`  // no further call of its group can come
 	Closed   bool   `json:"x,omitempty"`
 	Hold     int64  `json:"hold,omitempty"` // clock since which its parent's stream waits for the child's end
+	Over     bool   `json:"o,omitempty"`    // its result ended the child (it did not just launch it)
+	Killed   int64  `json:"kt,omitempty"`   // timestamp of the record that killed the child
 }
 
 // A Stream is a subagent's conversation.
@@ -39,6 +41,7 @@ type Stream struct {
 	Runs       int      `json:"runs,omitempty"`
 	Ends       []string `json:"end,omitempty"`  // who reported an end, each once
 	Resumes    int      `json:"res,omitempty"`  // how often it was woken again after an end
+	Killed     int64    `json:"kt,omitempty"`   // timestamp of the record that killed it; it may have been resumed since
 	Output     bool     `json:"out,omitempty"`  // it has said something
 	Msg        string   `json:"msg,omitempty"`  // provider's id of its latest message
 	Terminal   int      `json:"term,omitempty"` // 0 = working, else how sure its own log is of the end: TerminalWeak, TerminalSure
@@ -55,12 +58,20 @@ type Stream struct {
 	Kind   string `json:"kd,omitempty"`  // agent type, for the card
 	Named  string `json:"pn,omitempty"`  // parent stream as the provider says
 	Hint   string `json:"hn,omitempty"`  // adapter's own
+	Depth  int    `json:"dp,omitempty"`  // how deep it is nested as the provider says; 1 = below the main thread, 0 = not told
+	Told   string `json:"td,omitempty"`  // what its sidecar says of its state: ToldFinished, ToldStopped, ""
 }
 
 // How sure a subagent's own log is that its run is over.
 const (
 	TerminalWeak = 1
 	TerminalSure = 2
+)
+
+// What a sidecar can say of a subagent's state.
+const (
+	ToldFinished = "finished"
+	ToldStopped  = "stopped" // by the user
 )
 
 // Stream returns the state of a subagent's stream, made when it is not known.
@@ -82,28 +93,55 @@ func (c *Core) addSpawn(stream, id string, t Tool) *Spawn {
 		Call: id, Provider: t.Call, Stream: stream, Turn: c.turnOf(stream), Title: t.Title, Prompt: t.PromptHash,
 		Group: t.Group, TS: c.ts, At: c.now, Subagent: protocol.SubagentID(c.opts.Provider, as),
 	}
+	c.S.Spawned++
+	sp.N = c.S.Spawned
+	if t.Child != "" && t.Subagent != "" {
+		sp.Child, sp.Subagent = t.Child, t.Subagent
+	}
 	c.S.Spawns[t.Call] = sp
+	c.unsettled[t.Call] = sp
 	c.pruneSpawns()
 	return sp
 }
 
-// maxSpawns bounds the memory of finished spawns; unlinked and open ones are kept.
+// maxSpawns bounds the memory of closed spawns; open ones are kept.
 const maxSpawns = 512
 
+// pruneSpawns forgets closed spawns, those first whose child was seen. A child that shows up after its spawn was forgotten is
+// registered by its sidecar, or waits.
 func (c *Core) pruneSpawns() {
 	if len(c.S.Spawns) <= maxSpawns {
 		return
 	}
 	var done []*Spawn
 	for _, sp := range c.S.Spawns {
-		if st := c.S.Streams[sp.Child]; sp.Closed && sp.Child != "" && st != nil && !st.Running {
+		if st := c.S.Streams[sp.Child]; sp.Closed && (sp.Child == "" || st == nil || !st.Running) {
 			done = append(done, sp)
 		}
 	}
-	sort.Slice(done, func(i, j int) bool { return done[i].At < done[j].At })
+	sort.Slice(done, func(i, j int) bool {
+		a, b := done[i], done[j]
+		if (a.Child == "") != (b.Child == "") {
+			return a.Child != ""
+		}
+		return a.N < b.N
+	})
 	for _, sp := range done[:min(len(done), maxSpawns/4)] {
 		delete(c.S.Spawns, sp.Provider)
+		delete(c.unsettled, sp.Provider)
 	}
+}
+
+// Settle notes that no further call of an earlier group can come in a stream: a record of another group was mapped. It reports
+// whether that was news.
+func (c *Core) Settle(stream, group string) (changed bool) {
+	for id, sp := range c.unsettled {
+		if sp.Stream == stream && (group == "" || sp.Group != group) {
+			sp.Settled, changed = true, true
+			delete(c.unsettled, id)
+		}
+	}
+	return changed
 }
 
 // Link registers a subagent's stream with the call that spawned it.
@@ -117,11 +155,16 @@ func (c *Core) Link(key string, sp *Spawn) {
 		st.Title = sp.Title
 	}
 	sp.Child = key
+	st.Killed = max(st.Killed, sp.Killed)
+	if sp.Over {
+		c.End(key, "result:"+sp.Call)
+	}
 	c.out.Opened = append(c.out.Opened, key)
 }
 
-// LinkCard registers a subagent that no call of the log accounts for: its own card is emitted in the parent's stream, in the
-// open turn or, without one, in a turn of its own that ends with it.
+// LinkCard registers a subagent that no call of the log accounts for: its own card is emitted in the parent's stream. Where the
+// main thread has no open turn, the card gets a turn of its own that is over at once, as the turn of a background child may be:
+// so the child's turn depends on the child alone.
 func (c *Core) LinkCard(key, parent, idKey string, args map[string]any) {
 	st := c.Stream(key)
 	if st.Registered {
@@ -134,7 +177,7 @@ func (c *Core) LinkCard(key, parent, idKey string, args map[string]any) {
 	} else if !c.start(parent) {
 		return
 	}
-	st.Parent, st.Turn, st.Registered, st.Card = parent, c.turnOf(parent), true, true
+	st.Parent, st.Turn, st.Registered, st.Card = parent, c.turnOf(parent), true, !own
 	args["sessionSubagent"] = st.Subagent
 	title := st.Title
 	if title == "" {
@@ -143,7 +186,7 @@ func (c *Core) LinkCard(key, parent, idKey string, args map[string]any) {
 	c.ident = "card:" + st.Subagent
 	c.ToolStart(parent, "", 0, Tool{Call: cardCall(st), Name: "Agent", Title: title, Description: title, Args: Encode(args)}, Extra{})
 	if own {
-		c.S.Turn.Card = true
+		c.EndTurn(protocol.StatusCompleted)
 	}
 	c.out.Opened = append(c.out.Opened, key)
 }
@@ -158,100 +201,5 @@ func (c *Core) MarkNoise(key string) {
 	}
 	st.Noise = true
 	c.out.Noise = append(c.out.Noise, key)
-}
-
-// start makes a registered subagent run; a resumed one starts again.
-func (c *Core) start(key string) bool {
-	st := c.S.Streams[key]
-	if st == nil || !st.Registered {
-		return false
-	}
-	if st.Running {
-		return true
-	}
-	st.Runs++
-	st.Running, st.Terminal, st.Output = true, 0, true
-	c.put("start:"+st.Subagent, st.Runs, protocol.Envelope{
-		Role: protocol.RoleAgent, Turn: st.Turn, Subagent: st.Subagent,
-		Ev: protocol.Event{T: protocol.TypeStart, Title: protocol.Truncate(protocol.CleanText(st.Title), 80)},
-	})
-	return true
-}
-
-// Stop ends a subagent's run: its open calls, then itself, then a card that we made for it. Nothing happens when it is not running.
-func (c *Core) Stop(key string) {
-	st := c.S.Streams[key]
-	if st == nil || !st.Running {
-		return
-	}
-	c.endCalls(key)
-	c.put("stop:"+st.Subagent, st.Runs, protocol.Envelope{
-		Role: protocol.RoleAgent, Turn: st.Turn, Subagent: st.Subagent, Ev: protocol.Event{T: protocol.TypeStop},
-	})
-	st.Running = false
-	if st.Card {
-		c.ToolEnd(st.Parent, cardCall(st))
-		if t := c.S.Turn; t != nil && t.Card && st.Parent == Main && t.ID == st.Turn {
-			c.EndTurn(protocol.StatusCancelled)
-		}
-	}
-}
-
-// End notes that somebody reported the end of a subagent's run; by names the report, so that one that comes several times
-// counts once. The stop itself follows when its own log was read to the end: see Done.
-func (c *Core) End(key, by string) {
-	st := c.Stream(key)
-	for _, e := range st.Ends {
-		if e == by {
-			return
-		}
-	}
-	if len(st.Ends) > 64 {
-		st.Ends = st.Ends[1:]
-	}
-	st.Ends = append(st.Ends, by)
-}
-
-// EndNow notes that a subagent's current run is over, whatever was reported before: it was killed with its parent.
-func (c *Core) EndNow(key string) {
-	st := c.Stream(key)
-	for len(st.Ends) <= st.Resumes {
-		st.Ends = append(st.Ends, "now-"+strconv.Itoa(len(st.Ends)))
-	}
-}
-
-// Done says whether the end of the current run was reported. Reports and resumes are counted instead of remembered as a flag,
-// because the parent's log and the child's are read in any order.
-func (st *Stream) Done() bool { return len(st.Ends) > st.Resumes }
-
-// Running lists the running subagents in a stable order, the deepest first, so that stopping them in this order never stops a
-// parent before its child.
-func (c *Core) Running() []string {
-	var keys []string
-	for k, st := range c.S.Streams {
-		if st.Running {
-			keys = append(keys, k)
-		}
-	}
-	sort.Slice(keys, func(i, j int) bool {
-		a, b := c.depth(keys[i]), c.depth(keys[j])
-		if a != b {
-			return a > b
-		}
-		return keys[i] < keys[j]
-	})
-	return keys
-}
-
-func (c *Core) depth(key string) int {
-	n := 0
-	for key != Main && n < 100 {
-		st := c.S.Streams[key]
-		if st == nil {
-			break
-		}
-		key = st.Parent
-		n++
-	}
-	return n
+	c.pruneStreams()
 }

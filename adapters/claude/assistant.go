@@ -52,13 +52,14 @@ func (s *session) output(stream string, l *line) (text, tool bool) {
 }
 
 func (s *session) toolUse(stream string, l *line, i int, b block, x adapters.Extra) {
-	if stream != adapters.Main && s.c.S.Streams[stream].Target == b.id {
-		return // a forked agent's file starts with a copy of the call that made it
+	if spawns(b.name) && s.copied(stream, b.id) {
+		return
 	}
 	if b.name == "EnterPlanMode" {
 		// The app would switch its own permission mode at this tool's name.
 		s.c.Speak(stream, s.Prompt)
 		s.c.Service(stream, i, "Plan mode entered")
+		s.Plan = s.Plan || stream == adapters.Main
 		return
 	}
 	title, desc := describe(b.name, b.input)
@@ -72,13 +73,30 @@ func (s *session) toolUse(stream string, l *line, i int, b block, x adapters.Ext
 		if t.Title == "" || t.Title == b.name {
 			t.Title = adapters.String(v[2])
 		}
-		if st := s.c.S.Streams[adapters.String(v[1])]; st != nil && st.Registered && st.Spawn != "" {
-			t.SpawnAs = st.Spawn // the call resumes a known child: its card shows that child
+		if id := adapters.String(v[1]); id != "" {
+			if sub, ok := s.childOf(id); ok {
+				t.Child, t.Subagent = id, sub // the call resumes a known child: its card shows that child
+			}
 		}
 	}
 	if s.c.ToolStart(stream, s.Prompt, i, t, x) {
 		s.sentUsage(x)
+		s.dirty = s.dirty || t.Spawn
 	}
+}
+
+// copied says whether a call in a subagent's file is its parent's: a forked agent's file starts with a copy of the message that
+// made it.
+func (s *session) copied(stream, call string) bool {
+	if stream == adapters.Main {
+		return false
+	}
+	st := s.c.S.Streams[stream]
+	if call == st.Target || call == st.Spawn {
+		return true
+	}
+	sp := s.c.S.Spawns[call]
+	return sp != nil && sp.Stream != stream
 }
 
 // finalUsage returns the usage to attach to this record's envelopes: the final count of an API message, once.
@@ -146,7 +164,9 @@ func errorText(l *line) string {
 func (s *session) mapMainAssistant(l *line) {
 	if l.msg.model == synthetic && !l.apiError {
 		if strings.HasPrefix(errorText(l), "No response requested") || errorText(l) == "" {
-			return // filler that a resumed client writes
+			// Filler of a client that resumes: where a turn is still open, its process died in the middle.
+			s.endTurn(s.closingStatus(protocol.StatusFailed))
+			return
 		}
 	}
 	if s.Pending != nil && s.Pending.Msg != l.msg.id {
@@ -190,11 +210,7 @@ func (s *session) endTurn(status protocol.Status) {
 	if s.c.S.Turn == nil {
 		return
 	}
-	for _, sp := range s.c.S.Spawns {
-		if sp.Stream == adapters.Main && sp.Child != "" && s.c.CallOpen(adapters.Main, sp.Provider) {
-			s.c.EndNow(sp.Child)
-		}
-	}
+	s.endSpawns(adapters.Main)
 	if status != protocol.StatusFailed {
 		s.flushUsage() // an answer that broke off has no final count, and its turn ends with the error
 	}

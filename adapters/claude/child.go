@@ -18,7 +18,7 @@ func (s *session) mapChild(key string, l *line) {
 		}
 		// A run that was over goes on with a new message: that is a new run, whoever has read what by now.
 		if st.Running && st.Terminal == adapters.TerminalSure && l.msg.id != st.Msg {
-			s.c.Stop(key)
+			s.stop(key)
 		}
 		s.mapChildAssistant(key, st, l)
 	}
@@ -53,27 +53,29 @@ func (s *session) mapChildUser(key string, st *adapters.Stream, l *line) {
 		case "tool_result":
 			results = true
 			if b.id != st.Target {
-				s.result(key, b)
+				s.result(key, l, b)
 			}
 		case "text":
 			stopped = stopped || isInterrupt(b.text)
 		}
 	}
-	if stopped || (results && s.deniedByInterrupt(l)) {
+	woken := l.origin == "coordinator"
+	switch {
+	case stopped || results && s.deniedByInterrupt(l):
 		if st.Running {
 			st.Terminal = adapters.TerminalSure
 		}
-		return
-	}
-	if results {
+	case results:
 		st.Terminal = 0
-		return
-	}
-	if st.Running && st.Terminal == adapters.TerminalSure {
-		s.c.Stop(key)
-	}
-	if st.Output && (l.origin == "coordinator" || !l.meta) {
-		st.Resumes++ // its parent woke it again
+	case l.meta && !woken:
+		st.Terminal = 0 // the harness sends the model on, in the same run
+	case st.Output && (woken || st.Terminal != 0 || !st.Running):
+		// Its parent woke it again. What a running agent is told in between starts no new run.
+		if st.Running && st.Terminal == adapters.TerminalSure {
+			s.stop(key)
+		}
+		st.Terminal = 0
+		st.Resumes++
 	}
 }
 
@@ -134,8 +136,8 @@ func launched(l *line, b block) bool {
 
 // agentOf finds the child's id in the result of a spawning call.
 func agentOf(l *line, b block) string {
-	if id := adapters.String(adapters.Fields(l.result, "agentId")[0]); id != "" {
-		return id
+	if id := adapters.String(adapters.Fields(l.result, "agentId")[0]); id != "" || len(l.result) > 0 && l.result[0] == '{' {
+		return id // other tools' output may quote what the text below looks for
 	}
 	t := contentText(b.content)
 	i := strings.LastIndex(t, "agentId: ")

@@ -2,7 +2,7 @@ package claude
 
 import (
 	"encoding/hex"
-	"strings"
+	"strconv"
 	"time"
 
 	"github.com/happyd/happyd/adapters"
@@ -22,10 +22,12 @@ type line struct {
 	data                                       []byte // of progress records
 	origin, source                             string
 	operation, reason                          string
-	toolUseID, parentToolUseID                 string
+	parentToolUseID                            string
 	title                                      string
 	leaf                                       string
 	level                                      string
+	feedback                                   string // what the user wrote when they refused a tool
+	cwd, branch, version, entry                string
 	raw                                        []byte
 
 	msg message // decoded message of user and assistant records
@@ -52,81 +54,134 @@ var known = map[string]bool{
 	"summary": true, "custom-title": true, "ai-title": true, "pr-link": true,
 }
 
-// parse looks at a record's top level. It returns nil for types that are not mapped, with the type to count.
+// Of some types only a few kinds are read. These are most of a new log's bytes, so that they are told apart before anything else
+// of the record is looked at.
+var (
+	knownAttachments = map[string]bool{"queued_command": true, "plan_mode": true, "plan_mode_exit": true, "hook_blocking_error": true}
+	knownProgress    = map[string]bool{"agent_progress": true}
+	knownSystem      = map[string]bool{
+		"turn_duration": true, "stop_hook_summary": true, "api_error": true, "compact_boundary": true, "local_command": true,
+		"informational": true, "agents_killed": true,
+	}
+)
+
+// parse looks at a record's top level. It returns nil for what is not mapped, with the type to count.
 func parse(rec watch.Record) (*line, string) {
 	l := &line{}
+	skip := ""
 	adapters.ScanObject(rec.Data, func(key, raw []byte) bool {
 		switch string(key) {
 		case "type":
 			l.typ = adapters.String(raw)
-			// Nothing else matters of a foreign type, but its other keys may still come before a second "type".
-		case "subtype":
-			l.subtype = adapters.String(raw)
-		case "uuid":
-			l.uuid = adapters.String(raw)
-		case "parentUuid":
-			l.parent, l.root = adapters.String(raw), string(raw) == "null"
-		case "agentId":
-			l.agent = adapters.String(raw)
-		case "promptId":
-			l.prompt = adapters.String(raw)
-		case "timestamp":
-			l.ts = parseTime(adapters.String(raw))
-		case "isSidechain":
-			l.sidechain = adapters.Bool(raw)
-		case "isMeta":
-			l.meta = adapters.Bool(raw)
-		case "isApiErrorMessage":
-			l.apiError = adapters.Bool(raw)
-		case "isAbortedMidStream":
-			l.aborted = adapters.Bool(raw)
-		case "isCompactSummary", "isVisibleInTranscriptOnly":
-			l.hidden = l.hidden || adapters.Bool(raw)
-		case "message":
-			l.message = raw
-		case "toolUseResult":
-			l.result = raw
-		case "content":
-			l.content = raw
+			if !known[l.typ] {
+				skip = l.typ
+			}
 		case "attachment":
 			l.attachment = raw
+			skip = unread("attachment ", knownAttachments, raw)
 		case "data":
 			l.data = raw
-		case "origin":
-			l.origin = adapters.String(adapters.Fields(raw, "kind")[0])
-		case "promptSource":
-			l.source = adapters.String(raw)
-		case "operation":
-			l.operation = adapters.String(raw)
-		case "reason":
-			l.reason = adapters.String(raw)
-		case "toolUseID":
-			l.toolUseID = adapters.String(raw)
-		case "parentToolUseID":
-			l.parentToolUseID = adapters.String(raw)
-		case "customTitle", "aiTitle", "summary":
-			l.title = adapters.String(raw)
-		case "leafUuid":
-			l.leaf = adapters.String(raw)
-		case "level":
-			l.level = adapters.String(raw)
+			if l.typ == "" || l.typ == "progress" {
+				skip = unread("progress ", knownProgress, raw)
+			}
+		default:
+			l.set(string(key), raw)
 		}
-		return true
+		return skip == ""
 	})
-	if !known[l.typ] {
-		if l.typ == "" {
-			return nil, "no type"
-		}
-		return nil, l.typ
-	}
 	l.raw = rec.Data
-	if rec.Oversize {
+	switch {
+	case skip != "":
+		return nil, skip
+	case rec.Oversize:
 		return parseHuge(rec, l)
-	}
-	if l.typ == "user" || l.typ == "assistant" {
+	case l.typ == "":
+		return nil, "no type"
+	case l.typ == "system" && !knownSystem[l.subtype]:
+		return nil, "system " + l.subtype
+	case l.typ == "attachment" && l.attachment == nil, l.typ == "progress" && l.data == nil:
+		return nil, l.typ
+	case l.typ == "user" || l.typ == "assistant":
 		l.msg = parseMessage(l.message)
 	}
 	return l, ""
+}
+
+// unread names a nested object whose type is not read, "" for one that is.
+func unread(prefix string, read map[string]bool, raw []byte) string {
+	typ := ""
+	adapters.ScanObject(raw, func(key, v []byte) bool {
+		if string(key) == "type" {
+			typ = adapters.String(v)
+			return false
+		}
+		return true
+	})
+	if read[typ] {
+		return ""
+	}
+	return prefix + typ
+}
+
+// set takes one key of the record's top level.
+func (l *line) set(key string, raw []byte) {
+	str := func(dst *string) { *dst = adapters.String(raw) }
+	switch key {
+	case "subtype":
+		str(&l.subtype)
+	case "uuid":
+		str(&l.uuid)
+	case "parentUuid":
+		l.parent, l.root = adapters.String(raw), string(raw) == "null"
+	case "agentId":
+		str(&l.agent)
+	case "promptId":
+		str(&l.prompt)
+	case "timestamp":
+		l.ts = parseTime(adapters.String(raw))
+	case "isSidechain":
+		l.sidechain = adapters.Bool(raw)
+	case "isMeta":
+		l.meta = adapters.Bool(raw)
+	case "isApiErrorMessage":
+		l.apiError = adapters.Bool(raw)
+	case "isAbortedMidStream":
+		l.aborted = adapters.Bool(raw)
+	case "isCompactSummary", "isVisibleInTranscriptOnly":
+		l.hidden = l.hidden || adapters.Bool(raw)
+	case "message":
+		l.message = raw
+	case "toolUseResult":
+		l.result = raw
+	case "content":
+		l.content = raw
+	case "origin":
+		l.origin = adapters.String(adapters.Fields(raw, "kind")[0])
+	case "promptSource":
+		str(&l.source)
+	case "operation":
+		str(&l.operation)
+	case "reason":
+		str(&l.reason)
+	case "parentToolUseID":
+		str(&l.parentToolUseID)
+	case "customTitle", "aiTitle", "summary":
+		str(&l.title)
+	case "leafUuid":
+		str(&l.leaf)
+	case "level":
+		str(&l.level)
+	case "userFeedback":
+		str(&l.feedback)
+	case "cwd":
+		str(&l.cwd)
+	case "gitBranch":
+		str(&l.branch)
+	case "version":
+		str(&l.version)
+	case "entrypoint":
+		str(&l.entry)
+	}
 }
 
 func parseTime(s string) int64 {
@@ -201,67 +256,7 @@ func identity(l *line, rec watch.Record, nth int) string {
 	}
 	id := "line-" + hex.EncodeToString(rec.Sum[:])
 	if nth > 0 {
-		id += "-" + itoa(nth)
+		id += "-" + strconv.Itoa(nth)
 	}
 	return id
-}
-
-// parseHuge salvages what matters of a record that was too long to be read whole: of its head the type and the calls that it
-// answers, of its tail the identity. Its text stays on the machine.
-func parseHuge(rec watch.Record, l *line) (*line, string) {
-	head, tail := string(rec.Data), string(rec.Tail)
-	pick := func(s, key string) string {
-		i := strings.LastIndex(s, `"`+key+`"`)
-		if i < 0 {
-			return ""
-		}
-		rest := strings.TrimLeft(s[i+len(key)+2:], " \t:")
-		if !strings.HasPrefix(rest, `"`) {
-			return ""
-		}
-		if end := strings.IndexByte(rest[1:], '"'); end >= 0 {
-			return rest[1 : 1+end]
-		}
-		return ""
-	}
-	if l.uuid == "" {
-		l.uuid = pick(tail, "uuid")
-	}
-	if l.ts == 0 {
-		l.ts = parseTime(pick(tail, "timestamp"))
-	}
-	if l.agent == "" {
-		l.agent = pick(tail, "agentId")
-	}
-	if l.typ != "user" {
-		return nil, "oversize " + l.typ
-	}
-	for rest := head; ; {
-		i := strings.Index(rest, `"tool_use_id"`)
-		if i < 0 {
-			break
-		}
-		rest = rest[i:]
-		if id := pick(rest[:min(len(rest), 300)], "tool_use_id"); id != "" {
-			l.msg.blocks = append(l.msg.blocks, block{typ: "tool_result", id: id})
-		}
-		rest = rest[len(`"tool_use_id"`):]
-	}
-	if len(l.msg.blocks) == 0 {
-		l.msg.text = "[a message too long to show]"
-	}
-	return l, ""
-}
-
-func itoa(n int) string {
-	if n == 0 {
-		return "0"
-	}
-	var b [20]byte
-	i := len(b)
-	for ; n > 0; n /= 10 {
-		i--
-		b[i] = byte('0' + n%10)
-	}
-	return string(b[i:])
 }

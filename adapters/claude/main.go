@@ -2,7 +2,6 @@ package claude
 
 import (
 	"fmt"
-	"sort"
 	"strings"
 
 	"github.com/happyd/happyd/adapters"
@@ -22,15 +21,6 @@ func (s *session) mapMain(l *line) {
 		s.mapAttachment(l)
 	case "queue-operation":
 		s.mapQueue(l)
-	case "custom-title":
-		s.setTitle(0, l.title)
-	case "ai-title":
-		s.setTitle(1, l.title)
-	case "summary":
-		// A summary often names another session's leaf.
-		if l.leaf != "" && s.c.Known(l.leaf) {
-			s.setTitle(1, l.title)
-		}
 	case "pr-link":
 		v := adapters.Fields(l.raw, "prNumber", "prUrl")
 		if url := adapters.String(v[1]); url != "" {
@@ -45,14 +35,15 @@ func (s *session) mapMainUser(l *line) {
 	if l.hidden {
 		return // a compaction's recap
 	}
-	results := false
+	results, open := false, false
 	var texts []string
 	images := 0
 	for _, b := range l.msg.blocks {
 		switch b.typ {
 		case "tool_result":
 			results = true
-			s.result(adapters.Main, b)
+			open = open || s.c.CallOpen(adapters.Main, b.id)
+			s.result(adapters.Main, l, b)
 		case "text":
 			texts = append(texts, b.text)
 		case "image":
@@ -62,8 +53,10 @@ func (s *session) mapMainUser(l *line) {
 	if l.msg.text != "" {
 		texts = append(texts, l.msg.text)
 	}
+	if open {
+		s.Pending = nil // a tool's result continues the run
+	}
 	if results {
-		s.disarmByResult()
 		s.answers(l)
 	}
 	text := strings.Join(texts, "\n")
@@ -84,21 +77,25 @@ func (s *session) mapMainUser(l *line) {
 		s.endTurn(protocol.StatusCancelled)
 		return
 	}
+	if results {
+		s.feedback(l)
+	}
 	if text == "" && images == 0 {
 		return
 	}
-	if n, ok := parseNote(text); ok || l.origin == "task-notification" {
-		s.newRun(l)
-		_ = n // its evidence was taken when it arrived
-		return
-	}
 	switch trimmed := strings.TrimSpace(text); {
-	case l.origin != "" && l.origin != "human",
-		strings.Contains(text, "<teammate-message"), strings.HasPrefix(trimmed, "Another Claude session sent a message:"):
+	case isNote(text, l.origin):
+		s.newRun(l) // what it tells was taken when it arrived
+	case l.origin != "" && l.origin != "human", fromMate(text, l.origin):
 		s.newRun(l)
 		s.c.Count("message of another agent")
 	case strings.HasPrefix(trimmed, "<command-name>"), strings.HasPrefix(trimmed, "<command-message>"):
-		if cmd, ok := command(text); ok {
+		if cmd, ok := command(text); !ok {
+			s.c.Count("command without a name")
+		} else if isLocal(cmd) {
+			s.settled()
+			s.c.User(0, cmd, adapters.Extra{UUID: l.uuid}) // the client answers it by itself: no run starts
+		} else {
 			s.prompt(l, cmd, false)
 		}
 	case strings.HasPrefix(trimmed, "<local-command-stdout>"), strings.HasPrefix(trimmed, "<local-command-stderr>"):
@@ -133,6 +130,14 @@ func (s *session) supersede() {
 		return
 	}
 	s.endTurn(s.closingStatus(protocol.StatusCancelled))
+}
+
+// settled closes the open turn where its end was announced, or an old client had said its last words. What is in the middle of
+// its work goes on.
+func (s *session) settled() {
+	if s.Pending != nil || s.LastText && s.c.OpenCalls(adapters.Main) == 0 {
+		s.endTurn(s.closingStatus(protocol.StatusCompleted))
+	}
 }
 
 // closingStatus is the status of a turn that nothing but the next event ends: as announced; completed where an old client,
@@ -176,17 +181,16 @@ func (s *session) prompt(l *line, text string, title bool) {
 }
 
 // result closes a tool call.
-func (s *session) result(stream string, b block) {
-	if sp := s.c.S.Spawns[b.id]; sp != nil && sp.Stream == stream && sp.Child != "" {
-		if sp.Hold != 0 {
-			s.c.Stop(sp.Child) // its end was read, or waited for long enough
+func (s *session) result(stream string, l *line, b block) {
+	if sp := s.c.S.Spawns[b.id]; sp != nil && sp.Stream == stream && !launched(l, b) {
+		s.over(sp)
+		if sp.Child != "" && sp.Hold != 0 {
+			s.stop(sp.Child) // its end was read, or waited for long enough
+			s.dropInline(sp.Child)
 		}
 	}
 	s.c.ToolEnd(stream, b.id)
 }
-
-// disarmByResult forgets an announced end because a tool's result continues the run.
-func (s *session) disarmByResult() { s.Pending = nil }
 
 // deniedByInterrupt finds the interrupt marker at the end of an error result, where versions up to 2.1.112 put it.
 func (s *session) deniedByInterrupt(l *line) bool {
@@ -199,20 +203,6 @@ func (s *session) deniedByInterrupt(l *line) bool {
 		}
 	}
 	return false
-}
-
-// answers shows what the user chose when the agent asked.
-func (s *session) answers(l *line) {
-	raw := adapters.Fields(l.result, "answers")[0]
-	var lines []string
-	adapters.ScanObject(raw, func(q, a []byte) bool {
-		if t := adapters.String(a); t != "" {
-			lines = append(lines, "**"+adapters.String(append(append([]byte{'"'}, q...), '"'))+"** "+t)
-		}
-		return true
-	})
-	sort.Strings(lines)
-	s.c.Service(adapters.Main, 100, strings.Join(lines, "\n"))
 }
 
 // hold keeps an announced end from firing by itself: the harness sent the model on.
@@ -230,117 +220,4 @@ func (s *session) localOutput(text string) {
 		}
 	}
 	s.c.Service(adapters.Main, 0, strings.Join(out, "\n"))
-}
-
-// mapSystem maps what the client itself logs.
-func (s *session) mapSystem(l *line) {
-	switch l.subtype {
-	case "turn_duration":
-		s.endTurn(s.closingStatus(protocol.StatusCompleted))
-	case "stop_hook_summary":
-		v := adapters.Fields(l.raw, "preventedContinuation", "hookErrors", "stopReason")
-		blocked := len(v[1]) > 2 && v[1][0] == '['
-		switch {
-		case adapters.Bool(v[0]):
-			s.c.Service(adapters.Main, 0, strings.TrimSpace("Stopped by a hook. "+adapters.String(v[2])))
-			s.arm(l, protocol.StatusCompleted, graceStop)
-		case !blocked && s.c.S.Turn != nil && s.Pending == nil && s.c.OpenCalls(adapters.Main) == 0:
-			s.arm(l, protocol.StatusCompleted, graceStop)
-		}
-	case "api_error":
-		v := adapters.Fields(l.raw, "retryAttempt", "maxRetries")
-		if n := adapters.Int(v[0]); n == 1 || n == 4 || n >= 8 && n&(n-1) == 0 {
-			s.c.Service(adapters.Main, 0, fmt.Sprintf("API error, retrying (%d/%d)", n, adapters.Int(v[1])))
-		}
-	case "compact_boundary":
-		s.c.Service(adapters.Main, 0, "Context compacted")
-	case "local_command":
-		text := adapters.String(l.content)
-		if cmd, ok := command(text); ok {
-			s.c.User(0, cmd, adapters.Extra{UUID: l.uuid})
-		} else {
-			s.localOutput(text)
-		}
-	case "informational":
-		if l.level == "notice" || l.level == "warning" || l.level == "error" {
-			s.c.Service(adapters.Main, 0, plain(adapters.String(l.content)))
-		}
-	default:
-		s.c.Count("system " + l.subtype)
-	}
-}
-
-// mapAttachment maps prompts that the agent took up in the middle of a run, and the plan mode; all other attachments stay.
-func (s *session) mapAttachment(l *line) {
-	v := adapters.Fields(l.attachment, "type", "prompt", "commandMode", "origin", "hookEvent")
-	typ := adapters.String(v[0])
-	switch typ {
-	case "queued_command":
-		origin := adapters.String(adapters.Fields(v[3], "kind")[0])
-		if mode := adapters.String(v[2]); (mode != "" && mode != "prompt") || (origin != "" && origin != "human") {
-			return
-		}
-		text := humanText(contentText(v[1]))
-		if _, ok := parseNote(text); ok {
-			return
-		}
-		s.c.User(0, text, adapters.Extra{UUID: l.uuid})
-		s.goesOn()
-	case "plan_mode":
-		s.c.Service(adapters.Main, 0, "Plan mode on")
-	case "hook_blocking_error":
-		if ev := adapters.String(v[4]); ev != "Stop" && ev != "SubagentStop" {
-			s.c.Service(adapters.Main, 0, "A hook blocked this ("+ev+")")
-		}
-	default:
-		s.c.Count("attachment " + typ)
-	}
-}
-
-// goesOn forgets an announced end that was not announced for long: the agent was given more to do.
-func (s *session) goesOn() {
-	if s.Pending != nil && s.Pending.Status == protocol.StatusCompleted {
-		s.Pending.Held = true
-	}
-}
-
-// mapQueue follows the queue of prompts typed while the agent works. Up to 2.1.96 a prompt that was taken up in the middle of
-// a run leaves no other trace than its removal from here.
-func (s *session) mapQueue(l *line) {
-	text := contentText(l.content)
-	switch l.operation {
-	case "enqueue":
-		s.Queue = append(s.Queue, text)
-		if len(s.Queue) > 100 {
-			s.Queue = s.Queue[1:]
-		}
-	case "dequeue":
-		s.takeQueued(text)
-	case "popAll":
-		s.Queue = nil
-	case "remove":
-		t := s.takeQueued(text)
-		if !versionBefore(s.c.S.Facts.Version, 2, 1, 97) {
-			return
-		}
-		if _, ok := parseNote(t); ok || text != "" {
-			return
-		}
-		if t = humanText(t); t != "" {
-			s.c.User(0, t, adapters.Extra{})
-			s.Absorbed = promptHash(t)
-			s.goesOn()
-		}
-	}
-}
-
-// takeQueued removes the named prompt, or the oldest, from the queue.
-func (s *session) takeQueued(text string) string {
-	for i, q := range s.Queue {
-		if text == "" || q == text {
-			s.Queue = append(s.Queue[:i:i], s.Queue[i+1:]...)
-			return q
-		}
-	}
-	return text
 }

@@ -3,6 +3,7 @@ package claude
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/happyd/happyd/adapters"
 	"github.com/happyd/happyd/protocol"
@@ -15,16 +16,19 @@ const (
 	graceStop    = 2000  // after a final stop reason, before the turn is completed
 	graceError   = 3000  // after an API error: a running tool's result may still continue the turn
 	graceGone    = 2000  // after the process ended: its last lines come up to 0.3 s later
-	graceIdle    = 1500  // after the process says idle
+	graceIdle    = 3000  // after the process says idle: what it wrote before may still be on its way to the disk
 	holdChild    = 2000  // how long a parent waits for the end of a foreground child
 	settleSure   = 300   // after a child's own final message
 	settleWeak   = 1000  // after a message that may be final (old versions log no stop reason)
 	settleNever  = 2000  // when only others say that the child ended
 	settleGroup  = 1000  // after which no more calls of one API message are expected
 	waitSiblings = 2000  // for children with equal prompts to show up
-	maxPrompts   = 64    //
+	waitMeta     = 500   // for the sidecar of a child, which names its parent
+	maxPrompts   = 64    // remembered prompts
 	maxTitle     = 120   // characters of a title
-	maxSide      = 20000 // remembered records of inline sidechains
+	maxSide      = 20000 // remembered records of running inline sidechains
+	maxNth       = 1024  // remembered records without uuid
+	maxNames     = 1024  // remembered agents, runs and teammates each
 )
 
 // state is everything a session's mapping depends on.
@@ -39,7 +43,11 @@ type state struct {
 	Absorbed string            `json:"absorbed,omitempty"`
 	Agents   map[string]string `json:"agents,omitempty"` // agent id -> spawning call, as results and progress records say
 	Runs     map[string]string `json:"runs,omitempty"`   // workflow run id -> Workflow call
-	Nth      map[string]int    `json:"nth,omitempty"`    // occurrences of records without uuid
+	Mates    map[string]string `json:"mates,omitempty"`  // teammate's name -> agent id
+	Nth      map[string]int    `json:"nth,omitempty"`    // occurrences of records without uuid, the latest ones
+	NthOrder []string          `json:"nthOrder,omitempty"`
+	Version  string            `json:"version,omitempty"` // of the client that wrote the latest main record
+	Plan     bool              `json:"plan,omitempty"`    // plan mode is on
 	Usage    *usage            `json:"usage,omitempty"`
 	LastTS   int64             `json:"lastTs,omitempty"` // timestamp of the latest main record
 	LastAt   int64             `json:"lastAt,omitempty"` // clock when it was mapped
@@ -71,6 +79,11 @@ type session struct {
 	*state
 	c    *adapters.Core
 	opts adapters.SessionOptions
+
+	// What follows is derived from the state.
+	waiting map[string]bool // streams that are not registered yet
+	dirty   bool            // something changed that may register one
+	linkAt  int64           // when time alone may register one; 0 = never
 }
 
 var _ adapters.Session = (*session)(nil)
@@ -85,6 +98,9 @@ func newSession(o adapters.SessionOptions, st *state) *session {
 	if st.Runs == nil {
 		st.Runs = map[string]string{}
 	}
+	if st.Mates == nil {
+		st.Mates = map[string]string{}
+	}
 	if st.Nth == nil {
 		st.Nth = map[string]int{}
 	}
@@ -92,7 +108,13 @@ func newSession(o adapters.SessionOptions, st *state) *session {
 	c := adapters.NewCore(o, st.Core)
 	st.Core = c.S
 	c.S.Facts.Native = o.ID
-	return &session{state: st, c: c, opts: o}
+	s := &session{state: st, c: c, opts: o, waiting: map[string]bool{}, dirty: true}
+	for key, w := range c.S.Streams {
+		if !w.Registered && !w.Noise && w.Seen != 0 {
+			s.waiting[key] = true
+		}
+	}
+	return s
 }
 
 // parsed is an Item's value: the decoded line and what its ids derive from.
@@ -109,74 +131,52 @@ func (s *session) Parse(p adapters.Place, rec watch.Record, now int64) (adapters
 		s.c.Count(skip)
 		return it, false
 	}
-	if st := s.c.S.Streams[p.Stream]; st != nil && st.Noise {
-		s.c.Count("noise agent")
-		return it, false
-	}
 	if p.Stream == adapters.Main && l.sidechain {
 		it.Stream = s.inline(l)
+	}
+	if st := s.c.S.Streams[it.Stream]; st != nil && st.Noise || st == nil && s.c.Forgotten(it.Stream) {
+		s.c.Count("noise agent")
+		return it, false
 	}
 	it.Value = &parsed{l: l}
 	return it, true
 }
 
-// inline finds the stream of a sidechain record that lies in the main file, as versions 1.x wrote them: a root starts one,
-// the others follow their parent.
-func (s *session) inline(l *line) string {
-	key := s.Side[l.parent]
-	switch {
-	case s.Side[l.uuid] != "":
-		return s.Side[l.uuid]
-	case l.root || (key == "" && s.LastSide == ""):
-		key = "inline-" + l.uuid
-	case key == "":
-		key = s.LastSide
-	}
-	if len(s.Side) >= maxSide {
-		s.Side = map[string]string{}
-	}
-	s.Side[l.uuid], s.LastSide = key, key
-	return key
-}
-
 // Arrive implements adapters.Session.
 func (s *session) Arrive(it adapters.Item, now int64) {
+	s.c.SetNow(now)
 	l := it.Value.(*parsed).l
-	s.facts(it.Rec, l)
+	s.facts(l)
 	if it.Stream != adapters.Main {
 		s.head(it.Stream, it.Place.Group, l, now)
 	}
-	s.evidence(it.Stream, l, now)
+	s.evidence(it.Stream, l)
 	s.link(now)
 }
 
-// facts reads the working directory and the like, which every record repeats.
-func (s *session) facts(rec watch.Record, l *line) {
+// facts takes the working directory and the like, which every record repeats.
+func (s *session) facts(l *line) {
 	f := &s.c.S.Facts
-	data := rec.Data
-	if rec.Oversize {
-		return
-	}
-	v := adapters.Fields(data, "cwd", "gitBranch", "version", "entrypoint")
-	set := func(dst *string, raw []byte) {
-		if x := adapters.String(raw); x != "" && x != *dst {
+	set := func(dst *string, x string) {
+		if x != "" && x != *dst {
 			*dst = x
 			s.c.Changed()
 		}
 	}
 	if f.Cwd == "" {
-		set(&f.Cwd, v[0])
+		set(&f.Cwd, l.cwd)
 	}
-	if x := adapters.String(v[0]); x != "" {
-		f.LastCwd = x
+	if l.cwd != "" {
+		f.LastCwd = l.cwd
 	}
-	set(&f.GitBranch, v[1])
-	set(&f.Version, v[2])
+	set(&f.GitBranch, l.branch)
+	set(&f.Version, l.version)
 	if f.Entrypoint == "" {
-		set(&f.Entrypoint, v[3])
+		set(&f.Entrypoint, l.entry)
 	}
-	if adapters.String(v[3]) == "remote_mobile" {
+	if l.entry == "remote_mobile" && !f.HappyDriven {
 		f.HappyDriven = true
+		s.c.Changed()
 	}
 }
 
@@ -192,16 +192,15 @@ func (s *session) Admit(it adapters.Item, now int64) bool {
 
 // Map implements adapters.Session.
 func (s *session) Map(it adapters.Item, now int64) {
-	p := it.Value.(*parsed)
-	l := p.l
+	l := it.Value.(*parsed).l
+	if l.typ == "custom-title" || l.typ == "ai-title" || l.typ == "summary" {
+		s.c.SetNow(now)
+		s.title(it.Stream, l) // repeated at every resume, word for word: the latest wins, however often it comes
+		return
+	}
 	nth := 0
 	if l.uuid == "" {
-		k := fmt.Sprintf("%s:%x", it.Place.Stream, it.Rec.Sum[:8])
-		nth = s.Nth[k]
-		if len(s.Nth) > 5000 {
-			s.Nth = map[string]int{}
-		}
-		s.Nth[k]++
+		nth = s.nth(it)
 	}
 	ident := identity(l, it.Rec, nth)
 	if !s.c.Fresh(ident) {
@@ -211,10 +210,11 @@ func (s *session) Map(it adapters.Item, now int64) {
 	s.c.Begin(ident, l.ts, now)
 	s.settle(it.Stream, l)
 	if it.Stream == adapters.Main {
-		s.mapMain(l)
-		if l.ts > s.LastTS {
-			s.LastTS = l.ts
+		if l.version != "" {
+			s.Version = l.version
 		}
+		s.mapMain(l)
+		s.LastTS = max(s.LastTS, l.ts)
 		s.LastAt = now
 	} else {
 		s.mapChild(it.Stream, l)
@@ -222,10 +222,34 @@ func (s *session) Map(it adapters.Item, now int64) {
 	s.link(now)
 }
 
+// nth says which occurrence of a record without uuid this is: two prompts taken from the queue within one millisecond leave two
+// equal lines. Equal lines stand close together, so that the latest ones are enough to remember.
+func (s *session) nth(it adapters.Item) int {
+	k := fmt.Sprintf("%s:%x", it.Place.Stream, it.Rec.Sum[:8])
+	n, ok := s.Nth[k]
+	if !ok {
+		s.NthOrder = append(s.NthOrder, k)
+		if len(s.NthOrder) > maxNth {
+			delete(s.Nth, s.NthOrder[0])
+			s.NthOrder = append([]string(nil), s.NthOrder[1:]...)
+		}
+	}
+	s.Nth[k] = n + 1
+	return n
+}
+
 // Reset implements adapters.Session.
 func (s *session) Reset(p adapters.Place) {
 	// Records without uuid are counted again from the file's start; those seen before are known by their identity.
-	s.Nth = map[string]int{}
+	kept := s.NthOrder[:0]
+	for _, k := range s.NthOrder {
+		if strings.HasPrefix(k, p.Stream+":") {
+			delete(s.Nth, k)
+		} else {
+			kept = append(kept, k)
+		}
+	}
+	s.NthOrder = kept
 }
 
 // Take implements adapters.Session.
@@ -253,15 +277,4 @@ func (s *session) Facts() adapters.Facts {
 		}
 	}
 	return f
-}
-
-// setTitle keeps the latest title of a kind: 0 custom, 1 AI, 2 first prompt (which stays).
-func (s *session) setTitle(kind int, title string) {
-	title = protocol.Truncate(protocol.CleanText(title), maxTitle)
-	if title == "" || s.Titles[kind] == title || (kind == 2 && s.Titles[2] != "") {
-		return
-	}
-	s.Titles[kind] = title
-	s.c.S.Facts.TitleAt = max(s.c.Now(), s.c.S.Facts.TitleAt)
-	s.c.Changed()
 }

@@ -79,16 +79,62 @@ func isInterrupt(s string) bool {
 // note is a parsed <task-notification>.
 type note struct{ task, call, status, summary string }
 
-func parseNote(s string) (note, bool) {
-	if !strings.Contains(s, "<task-notification>") {
-		return note{}, false
+const noteTag = "<task-notification>"
+
+// isNote says whether a text is a task notification, and not one that a human quotes.
+func isNote(text, origin string) bool {
+	return origin == "task-notification" || origin != "human" && strings.HasPrefix(strings.TrimSpace(text), noteTag)
+}
+
+// parseNotes reads the task notifications of a text: several ends are reported together.
+func parseNotes(text, origin string) []note {
+	if !isNote(text, origin) {
+		return nil
 	}
-	var n note
-	n.task, _ = between(s, "task-id")
-	n.call, _ = between(s, "tool-use-id")
-	n.status, _ = between(s, "status")
-	n.summary, _ = between(s, "summary")
-	return n, true
+	var out []note
+	for {
+		i := strings.Index(text, noteTag)
+		if i < 0 {
+			return out
+		}
+		body, rest, _ := strings.Cut(text[i+len(noteTag):], "</task-notification>")
+		var n note
+		n.task, _ = between(body, "task-id")
+		n.call, _ = between(body, "tool-use-id")
+		n.status, _ = between(body, "status")
+		n.summary, _ = between(body, "summary")
+		out = append(out, n)
+		text = rest
+	}
+}
+
+// matePrefix introduces a message of another agent of the team.
+const matePrefix = "Another Claude session sent a message:"
+
+// fromMate says whether a text is another agent's message.
+func fromMate(text, origin string) bool {
+	text = strings.TrimSpace(text)
+	return origin != "human" && (strings.HasPrefix(text, matePrefix) || strings.HasPrefix(text, "<teammate-message"))
+}
+
+// idleNote reads a teammate's report that it has nothing more to do: its name, and when it said so.
+func idleNote(text string) (mate, at string, ok bool) {
+	if !strings.Contains(text, `"idle_notification"`) {
+		return "", "", false
+	}
+	_, body, _ := strings.Cut(text, "<teammate-message")
+	head, body, _ := strings.Cut(body, ">")
+	_, mate, _ = strings.Cut(head, `teammate_id="`)
+	mate, _, _ = strings.Cut(mate, `"`)
+	body, _, _ = strings.Cut(body, "</teammate-message>")
+	v := adapters.Fields([]byte(strings.TrimSpace(body)), "type", "from", "timestamp")
+	if adapters.String(v[0]) != "idle_notification" {
+		return "", "", false
+	}
+	if mate == "" {
+		mate = adapters.String(v[1])
+	}
+	return mate, adapters.String(v[2]), mate != ""
 }
 
 // key names the notification: it comes up to three times, in the queue, as a record and as an attachment.
