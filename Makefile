@@ -32,8 +32,11 @@ test: node ## vet and test everything, with the race detector where it works
 node: ## install the modules of the Node tests, if there is Node
 	@if ! command -v node >/dev/null || ! command -v npm >/dev/null; then \
 		echo "no node or npm: the tests against the official JavaScript parts will be skipped"; \
-	elif [ ! test/node/node_modules/.package-lock.json -nt test/node/package-lock.json ]; then \
-		cd test/node && npm ci --no-audit --no-fund --loglevel=error; \
+	else \
+		for dir in test/node test/node/happy; do \
+			[ $$dir/node_modules/.package-lock.json -nt $$dir/package-lock.json ] || \
+				(cd $$dir && npm ci --no-audit --no-fund --loglevel=error) || exit 1; \
+		done; \
 	fi
 
 lint: ## check the format and run staticcheck

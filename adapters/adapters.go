@@ -184,3 +184,8 @@ type ProcessParser interface {
 type Keyer interface {
 	CursorKey(rel string) string
 }
+
+// An IndexParser is a Provider that writes KindIndex files: records that name sessions. Later records win.
+type IndexParser interface {
+	ParseIndex(data []byte) (session, title string, ok bool)
+}

@@ -15,6 +15,7 @@ import (
 
 // file is a log or sidecar of a session that deserves a look.
 type file struct {
+	p     adapters.Provider
 	place adapters.Place
 	event watch.Event
 }
@@ -52,9 +53,10 @@ type actor struct {
 	envs     []protocol.Envelope
 	envBytes int
 	proc     adapters.Process
-	changed  bool // saved differs from what is stored
-	silent   bool // the silence of the log was taken for the process's end
-	broken   bool // the store's state cannot be used: the session rests
+	streamed string // a kept stream that was read to its end, to be removed once that is durable
+	changed  bool   // saved differs from what is stored
+	silent   bool   // the silence of the log was taken for the process's end
+	broken   bool   // the store's state cannot be used: the session rests
 }
 
 // actorState is the saved state of a session: the pump's and what the bridge itself must remember.
@@ -64,6 +66,7 @@ type actorState struct {
 	Driven  bool              `json:"driven,omitempty"`
 	Decided bool              `json:"decided,omitempty"` // whether Happy drives it, and whether its directory is included
 	Allowed bool              `json:"allowed,omitempty"`
+	Form    string            `json:"form,omitempty"`    // of its files: see Source
 	Process bool              `json:"process,omitempty"` // a process file named it once
 	Cwd     map[string]string `json:"-"`
 }
@@ -158,6 +161,10 @@ func (a *actor) load() error {
 	}
 	if a.saved.Files == nil {
 		a.saved.Files = map[string]string{}
+		a.saved.Form = a.b.form(a.p) // what comes first decides
+	}
+	if p := a.b.ofForm(a.p.Name(), a.saved.Form); p != nil {
+		a.p = p
 	}
 	a.info, a.link = ses.Info, ses.Link
 	if a.info.Tag == "" {
@@ -196,6 +203,9 @@ func (a *actor) openPump() error {
 		return err
 	}
 	a.pump = pump
+	if t := a.b.indexed(a.id); t != "" {
+		a.pump.Observe(titleOf(t), a.now())
+	}
 	return nil
 }
 

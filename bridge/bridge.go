@@ -24,7 +24,16 @@ import (
 type Source struct {
 	Provider adapters.Provider
 	Homes    []string
+	// Form tells apart the providers of one name: "" for an agent's own logs, FormStream for streams that were piped in and kept
+	// in files. A session is mapped from one form only.
+	Form string
 }
+
+// FormStream is the form of kept streams. Their last record is StreamEnd.
+const FormStream = "stream"
+
+// StreamEnd is the record that ends a kept stream: its pipe was closed.
+const StreamEnd = `{"type":"happyd.end"}`
 
 // Uplink is what the bridge needs of the uplink.
 type Uplink interface {
@@ -96,6 +105,9 @@ type Bridge struct {
 	old     map[string][]byte
 	pending map[string]bool    // roots whose first scan runs
 	orphans map[string]orphans // by session key, also of sessions that are not loaded
+	places  map[string]located // by path
+	indexes map[string]*index  // by path
+	logs    map[string]bool    // session keys of which a log of the agent's own was seen
 }
 
 // New makes a Bridge.
@@ -123,7 +135,7 @@ func New(o Options) *Bridge {
 		provider: map[string]adapters.Provider{}, roots: map[string]watch.Root{},
 		actors: map[string]*actor{}, unknown: map[string]watch.Event{}, procs: map[string]process{}, alive: map[string]*life{},
 		counts: map[string]int64{}, old: map[string][]byte{}, pending: map[string]bool{},
-		orphans: map[string]orphans{},
+		orphans: map[string]orphans{}, logs: map[string]bool{}, places: map[string]located{}, indexes: map[string]*index{},
 	}
 	var roots []watch.Root
 	for _, s := range o.Sources {
@@ -196,21 +208,57 @@ func (b *Bridge) event(ctx context.Context, e watch.Event) {
 	if e.Op == watch.Gone {
 		read = func() (watch.Record, bool) { return watch.Record{}, false }
 	}
-	place, ok := p.Locate(b.roots[key], e.Rel, read)
-	if !ok {
-		b.mu.Lock()
-		if e.Op == watch.Gone {
-			delete(b.unknown, e.Path)
-		} else {
-			b.unknown[e.Path] = e
+	place, known := b.placeOf(e)
+	if !known {
+		var ok bool
+		if place, ok = p.Locate(b.roots[key], e.Rel, read); !ok {
+			b.mu.Lock()
+			if e.Op == watch.Gone {
+				delete(b.unknown, e.Path)
+			} else {
+				b.unknown[e.Path] = e
+			}
+			b.mu.Unlock()
+			return
 		}
-		b.mu.Unlock()
-		return
+		b.keepPlace(e, place)
 	}
 	if e.Op == watch.Seen {
 		b.retryUnknown(e.Path, p)
 	}
 	b.deliver(p, e, place)
+}
+
+// located is a file's place, and the file it holds for.
+type located struct {
+	place    adapters.Place
+	dev, ino uint64
+}
+
+// maxPlaces bounds the memory of located files; one that is forgotten is located again.
+const maxPlaces = 20000
+
+// placeOf is the place of a file that was located before and is still the same file: finding it again may cost a read.
+func (b *Bridge) placeOf(e watch.Event) (adapters.Place, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	l, ok := b.places[e.Path]
+	if e.Op == watch.Gone {
+		delete(b.places, e.Path)
+	}
+	return l.place, ok && l.ino == e.Ino && l.dev == e.Dev && e.Ino != 0
+}
+
+func (b *Bridge) keepPlace(e watch.Event, place adapters.Place) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if e.Op == watch.Gone {
+		return
+	}
+	if len(b.places) >= maxPlaces {
+		clear(b.places)
+	}
+	b.places[e.Path] = located{place: place, dev: e.Dev, ino: e.Ino}
 }
 
 // retryUnknown asks again for files that could not be placed: another one may have told where they belong.
@@ -251,8 +299,13 @@ func (b *Bridge) deliver(p adapters.Provider, e watch.Event, place adapters.Plac
 	if place.Session == "" || e.Op == watch.Gone {
 		return
 	}
+	if e.Class == watch.Log && b.form(p) == "" {
+		b.mu.Lock()
+		b.logs[p.Name()+":"+place.Session] = true
+		b.mu.Unlock()
+	}
 	b.send(p, place.Session, func(a *actor) {
-		a.dirty[e.Path] = file{place: place, event: e}
+		a.dirty[e.Path] = file{p: p, place: place, event: e}
 	})
 }
 
@@ -275,6 +328,33 @@ func (b *Bridge) resume(ctx context.Context) error {
 		}
 	}
 	return b.loadOrphans()
+}
+
+// form is the form of a provider.
+func (b *Bridge) form(p adapters.Provider) string {
+	for _, s := range b.o.Sources {
+		if s.Provider == p {
+			return s.Form
+		}
+	}
+	return ""
+}
+
+// ofForm is the provider of a name and form; nil when it is not configured.
+func (b *Bridge) ofForm(name, form string) adapters.Provider {
+	for _, s := range b.o.Sources {
+		if s.Provider.Name() == name && s.Form == form {
+			return s.Provider
+		}
+	}
+	return nil
+}
+
+// HasLog says whether a session's own log was seen, so that a stream of it would say everything twice.
+func (b *Bridge) HasLog(provider, session string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.logs[provider+":"+session]
 }
 
 // split takes a session key apart; p is nil for a provider that is not configured.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"os"
 	"time"
 
 	"github.com/happyd/happyd/protocol"
@@ -107,6 +108,10 @@ func (a *actor) commit(ctx context.Context) {
 	}
 	a.seen.added, a.envs, a.envBytes = nil, nil, 0
 	clear(a.cursors)
+	if a.streamed != "" {
+		_ = os.Remove(a.streamed) // all of it is in the outbox; a leftover would be met at its end
+		a.streamed = ""
+	}
 	for _, e := range shown {
 		a.b.o.Publish(a.id, a.p.Name(), e)
 	}

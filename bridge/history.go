@@ -3,6 +3,7 @@ package bridge
 import (
 	"context"
 	"encoding/json"
+	"strings"
 	"time"
 
 	"github.com/happyd/happyd/adapters"
@@ -13,7 +14,7 @@ import (
 // beforeHistory leaves logs alone that were complete before the history window: they start at their end, and are not opened.
 // Files that are handled already to their last byte are left alone, too.
 func (b *Bridge) beforeHistory(ctx context.Context, p adapters.Provider, root watch.Root, e watch.Event) bool {
-	key := cursorKey(p, root, e)
+	key := cursorKey(p, e)
 	raw, ok, err := b.o.Scope.Cursor(key)
 	if err != nil {
 		b.log.Error("reading a cursor", "error", err)
@@ -21,7 +22,10 @@ func (b *Bridge) beforeHistory(ctx context.Context, p adapters.Provider, root wa
 	}
 	if ok {
 		var c watch.Cursor
-		return json.Unmarshal(raw, &c) == nil && c.Offset == e.Size && c.Ino == e.Ino
+		if json.Unmarshal(raw, &c) != nil || c.Ino != e.Ino {
+			return false
+		}
+		return c.Offset == e.Size || c.Packed == e.Size && packed(e.Path)
 	}
 	if b.o.History.Covers(e.ModTime, b.o.Now()) {
 		return false
@@ -33,6 +37,11 @@ func (b *Bridge) beforeHistory(ctx context.Context, p adapters.Provider, root wa
 		return false // written while we watch: this is no history
 	}
 	c, ok := e.End()
+	if !ok && packed(e.Path) {
+		// The size tells nothing: it is unpacked once, at the first start.
+		c, err = watch.End(e.Path)
+		ok = err == nil
+	}
 	if !ok {
 		return false
 	}
@@ -47,10 +56,15 @@ func (b *Bridge) beforeHistory(ctx context.Context, p adapters.Provider, root wa
 	return true
 }
 
-func cursorKey(p adapters.Provider, root watch.Root, e watch.Event) string {
-	place, ok := p.Locate(root, e.Rel, func() (watch.Record, bool) { return watch.Record{}, false })
-	if ok && place.Key != "" {
-		return place.Key
+// packed says whether a log is compressed: its cursor counts unpacked bytes.
+func packed(path string) bool { return strings.HasSuffix(path, ".zst") }
+
+// cursorKey is the key of a log's cursor.
+func cursorKey(p adapters.Provider, e watch.Event) string {
+	if k, ok := p.(adapters.Keyer); ok {
+		if key := k.CursorKey(e.Rel); key != "" {
+			return key
+		}
 	}
 	return e.Path
 }

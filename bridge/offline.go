@@ -62,7 +62,8 @@ func MapPath(p adapters.Provider, path string, o adapters.SessionOptions, now in
 	}
 	for dir := path; ; dir = filepath.Dir(dir) {
 		for _, root := range p.Roots(dir) {
-			if !within(root.Path, path) && dir != path || !isDir(root.Path) {
+			// A root that is the home itself only holds an index.
+			if !within(root.Path, path) && dir != path || root.Path == filepath.Clean(dir) || !isDir(root.Path) {
 				continue
 			}
 			if dir == path {

@@ -298,9 +298,7 @@ func (b *Bridge) locate(p adapters.Provider, path string) (file, bool) {
 			return r, ok && err == nil
 		})
 		e := watch.Event{Root: root.Name, RootPath: root.Path, Path: path, Rel: rel, Class: root.Classify(rel), Op: watch.Changed, Size: fi.Size(), ModTime: fi.ModTime()}
-		return file{place: place, event: e}, ok
+		return file{p: p, place: place, event: e}, ok
 	}
 	return file{}, false
 }
-
-func (b *Bridge) indexFile(adapters.Provider, watch.Event) {}

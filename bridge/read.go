@@ -22,6 +22,10 @@ func (a *actor) read(ctx context.Context, dirty map[string]file) (again bool) {
 			return true
 		}
 		f := dirty[path]
+		if f.p != a.p {
+			a.b.count("log of a session that is mapped from a stream, or the other way round", 1)
+			continue
+		}
 		if f.place.Kind == adapters.KindMeta {
 			if data, err := os.ReadFile(path); err == nil && len(data) < 1<<20 {
 				a.pump.Observe(adapters.Observation{Kind: adapters.ObserveMeta, Stream: f.place.Stream, Data: data}, a.now())
@@ -63,6 +67,7 @@ func (a *actor) readLog(ctx context.Context, path string, f file) bool {
 	if f.event.ModTime.After(a.grew) {
 		a.grew = f.event.ModTime
 	}
+	rebasing := false
 	still := a.b.o.Now().Sub(f.event.ModTime) >= tailStill
 	for {
 		cur, err := a.cursor(key)
@@ -83,8 +88,8 @@ func (a *actor) readLog(ctx context.Context, path string, f file) bool {
 			a.pump.Reset(path, f.place)
 		}
 		a.countSkips(batch.Skipped)
-		if f.place.Rebase {
-			batch.Records = nil
+		if rebasing = rebasing || f.place.Rebase && (batch.Reset || cur.Offset == 0); rebasing {
+			batch.Records = nil // the same content in another form: it was sent, or is history
 		}
 		for _, r := range batch.Records {
 			a.feed(f.place, r)
@@ -111,6 +116,12 @@ func (a *actor) readLog(ctx context.Context, path string, f file) bool {
 
 // feed hands one record to the pump unless its directory is excluded.
 func (a *actor) feed(place adapters.Place, r watch.Record) {
+	if a.saved.Form == FormStream && string(r.Data) == StreamEnd {
+		a.pump.Observe(adapters.Observation{Kind: adapters.ObserveEnd}, a.now())
+		a.observeProcess(adapters.Process{Known: true})
+		a.streamed = r.Path
+		return
+	}
 	if len(a.b.o.Projects.Exclude) > 0 {
 		cwd := adapters.String(adapters.Fields(r.Data, "cwd")[0])
 		if a.saved.Cwd == nil {

@@ -92,3 +92,22 @@ func (*Provider) Load(o adapters.SessionOptions, saved []byte) (adapters.Session
 	}
 	return newSession(o, &st), nil
 }
+
+var (
+	_ adapters.Keyer       = (*Provider)(nil)
+	_ adapters.IndexParser = (*Provider)(nil)
+)
+
+// CursorKey implements adapters.Keyer: a log keeps its cursor when it is archived, compressed or brought back.
+func (*Provider) CursorKey(rel string) string {
+	if n, ok := parseName(rel); ok {
+		return n.key()
+	}
+	return ""
+}
+
+// ParseIndex implements adapters.IndexParser.
+func (*Provider) ParseIndex(data []byte) (session, title string, ok bool) {
+	session, title, _, ok = ParseIndexLine(data)
+	return session, title, ok
+}

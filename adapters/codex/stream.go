@@ -58,8 +58,18 @@ func (StreamProvider) Load(o adapters.SessionOptions, saved []byte) (adapters.Se
 const headerType = "happyd.stream"
 
 // StreamHeader is a record to put in front of a stream that is kept: streams since 0.44 do not tell the working directory.
-func StreamHeader(cwd string) []byte {
-	return append(adapters.Encode(map[string]string{"type": headerType, "cwd": cwd}), '\n')
+// id names the stream when it has to be handed over a second time.
+func StreamHeader(cwd, id string) []byte {
+	return append(adapters.Encode(map[string]string{"type": headerType, "cwd": cwd, "id": id}), '\n')
+}
+
+// StreamID is the id in a stream's header; "" for any other record.
+func StreamID(data []byte) string {
+	v := adapters.Fields(data, "type", "id")
+	if id := adapters.String(v[1]); adapters.String(v[0]) == headerType && protocol.IsID(id) {
+		return id
+	}
+	return ""
 }
 
 // StreamThread says which thread a stream belongs to, from one of its first records. ok is false where that record does not tell:

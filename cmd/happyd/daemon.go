@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -33,6 +34,9 @@ type daemonOptions struct {
 	Log        *slog.Logger
 	OnEnvelope func(session, provider string, env protocol.Envelope)
 	Ready      func(summary string)
+	// Pipe is a stream of PipeProvider that this daemon was started for: it ends once the stream has and all is delivered.
+	Pipe         io.Reader
+	PipeProvider string
 }
 
 // daemon is the wiring: it owns the parts and their order of starting and stopping.
@@ -97,7 +101,7 @@ func (d *daemon) run(ctx context.Context) (err error) {
 		}
 		defer stop()
 	}
-	ctl, err := control.Listen(d.cfg.StateDir, control.Options{Status: d.status, Hub: &d.hub, Log: d.log})
+	ctl, err := control.Listen(d.cfg.StateDir, control.Options{Status: d.status, Hub: &d.hub, Ingest: d.ingest, Log: d.log})
 	if err != nil {
 		return fmt.Errorf("opening the control socket: %w", err)
 	}
@@ -186,6 +190,20 @@ func (d *daemon) serve(ctx context.Context, first bool) error {
 		return d.watchCredentials(ctx, account, changed, stop)
 	})
 	run("clock", inner, func(ctx context.Context) error { return watchClock(ctx, s.bridge.Rescan) })
+	if first {
+		left := d.undecided() // before new ones come
+		run("streams", inner, func(ctx context.Context) error { return d.adoptSpool(ctx, left) })
+	}
+	if first && d.o.Pipe != nil {
+		run("stream", inner, func(ctx context.Context) error {
+			if err := d.ingest(ctx, d.o.PipeProvider, d.o.Pipe); err != nil {
+				return err
+			}
+			d.waitDelivered(ctx)
+			stop(errPipeDone)
+			return nil
+		})
+	}
 	if first && d.o.Ready != nil {
 		d.o.Ready(d.summary())
 	}
@@ -194,10 +212,33 @@ func (d *daemon) serve(ctx context.Context, first bool) error {
 	d.mu.Lock()
 	d.live = nil
 	d.mu.Unlock()
-	if ctx.Err() != nil {
-		return nil
+	if err := context.Cause(inner); ctx.Err() == nil && !errors.Is(err, errPipeDone) {
+		return err
 	}
-	return context.Cause(inner)
+	return nil
+}
+
+// errPipeDone ends a daemon that was started for one stream.
+var errPipeDone = errors.New("the stream has ended")
+
+// deliverPatience is how long such a daemon waits for the server; what is left then waits on disk for the next one.
+const deliverPatience = 30 * time.Second
+
+// waitDelivered returns once nothing has been queued for a while.
+func (d *daemon) waitDelivered(ctx context.Context) {
+	t := time.NewTicker(200 * time.Millisecond)
+	defer t.Stop()
+	quiet, began := time.Now(), time.Now()
+	for time.Since(quiet) < 3*time.Second && time.Since(began) < deliverPatience {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		if d.store.OutboxBytes() > 0 {
+			quiet = time.Now()
+		}
+	}
 }
 
 func (d *daemon) bridgeOptions(s *session) bridge.Options {
@@ -207,6 +248,9 @@ func (d *daemon) bridgeOptions(s *session) bridge.Options {
 		if src.Enabled {
 			sources = append(sources, bridge.Source{Provider: p, Homes: src.Paths})
 		}
+	}
+	if d.cfg.Sources.Codex.Enabled {
+		sources = append(sources, bridge.Source{Provider: spoolProvider{}, Homes: []string{d.spoolDir()}, Form: bridge.FormStream})
 	}
 	happy := d.happyHome()
 	limit := int64(d.cfg.Uplink.MaxQueue)

@@ -34,6 +34,7 @@ var commands = []func(*app) *cobra.Command{
 	newStatusCmd,
 	newTailCmd,
 	newMapCmd,
+	newIngestCmd,
 	newConfigCmd,
 	newVersionCmd,
 }

@@ -9,13 +9,14 @@ import (
 
 	"github.com/happyd/happyd/adapters"
 	"github.com/happyd/happyd/adapters/claude"
+	"github.com/happyd/happyd/adapters/codex"
 	"github.com/happyd/happyd/control"
 	"github.com/happyd/happyd/uplink"
 )
 
 // providers is the registry: a further provider is a folder and a line here.
 func providers() []adapters.Provider {
-	return []adapters.Provider{claude.Provider{}}
+	return []adapters.Provider{claude.Provider{}, codex.NewProvider()}
 }
 
 // status makes the document for `happyd status`.

@@ -40,6 +40,9 @@ func (v *tailView) show(l control.TailLine) error {
 	case l.Env == nil:
 		return v.line("", styleDim, "… an event that this version of happyd does not know")
 	}
+	if l.Env.Ev.T == protocol.TypeService && strings.TrimSpace(l.Env.Ev.Text) == "" {
+		return nil // a token count: no client shows it as a line
+	}
 	style, text := v.describe(l.Session, *l.Env)
 	at := time.UnixMilli(l.Env.Time).Format("15:04:05")
 	indent := strings.Repeat("  ", v.depth(l.Session, l.Env.Subagent))

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/nrednav/cuid2"
+
+	"github.com/happyd/happyd/adapters"
+	"github.com/happyd/happyd/adapters/codex"
+	"github.com/happyd/happyd/bridge"
+	"github.com/happyd/happyd/watch"
+)
+
+// pendingSuffix marks a stream of which it is not decided whether a log of its thread takes its place.
+const pendingSuffix = ".pending"
+
+// spool is one stream on its way into a file.
+type spool struct {
+	d       *daemon
+	id      string // of the stream
+	thread  string
+	known   bool // the stream has told its thread, or never will
+	decided bool
+	dropped bool // a log takes its place
+	file    *os.File
+}
+
+func (s *spool) pending() string { return filepath.Join(s.d.spoolDir(), s.id+pendingSuffix) }
+
+// add keeps one line.
+func (s *spool) add(line []byte) error {
+	if s.dropped {
+		return nil
+	}
+	if s.file == nil {
+		if s.id = codex.StreamID(line); s.id == "" {
+			s.id = cuid2.Generate()
+		}
+		f, err := os.OpenFile(s.pending(), os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
+		if err != nil {
+			return fmt.Errorf("keep the stream: %w", err)
+		}
+		s.file = f
+	}
+	if !s.known {
+		s.thread, s.known = codex.StreamThread(line)
+	}
+	if _, err := s.file.Write(line); err != nil {
+		return fmt.Errorf("keep the stream: %w", err)
+	}
+	return nil
+}
+
+// decide lets the bridge follow the stream, or forgets it because its thread has a log.
+func (s *spool) decide() error {
+	if s.decided || s.file == nil {
+		return nil
+	}
+	s.decided = true
+	thread := s.thread
+	if thread == "" {
+		thread = s.id
+	}
+	if s.d.hasLog(codex.Name, thread) {
+		s.dropped = true
+		return os.Remove(s.pending())
+	}
+	if err := os.Rename(s.pending(), filepath.Join(s.d.spoolDir(), thread+"~"+s.id+".jsonl")); err != nil {
+		return fmt.Errorf("keep the stream: %w", err)
+	}
+	return nil
+}
+
+// finish follows the pipe's end.
+func (s *spool) finish(ctx context.Context, decide <-chan time.Time) error {
+	if s.file == nil {
+		return nil
+	}
+	if _, err := s.file.WriteString(bridge.StreamEnd + "\n"); err != nil {
+		return fmt.Errorf("keep the stream: %w", err)
+	}
+	if decide != nil {
+		select {
+		case <-decide:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return s.decide()
+}
+
+func (s *spool) close() {
+	if s.file != nil {
+		_ = s.file.Close()
+	}
+}
+
+// hasLog says whether a session has a log of its own.
+func (d *daemon) hasLog(provider, session string) bool {
+	d.mu.Lock()
+	live := d.live
+	d.mu.Unlock()
+	return live != nil && live.bridge.HasLog(provider, session)
+}
+
+// undecided lists the streams that were undecided when the last daemon ended.
+func (d *daemon) undecided() []string {
+	left, _ := filepath.Glob(filepath.Join(d.spoolDir(), "*"+pendingSuffix)) // the pattern is well-formed
+	return left
+}
+
+// adoptSpool decides about them.
+func (d *daemon) adoptSpool(ctx context.Context, left []string) error {
+	if len(left) == 0 {
+		return nil
+	}
+	var err error
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-time.After(rolloutPatience):
+	}
+	for _, path := range left {
+		s := &spool{d: d, id: strings.TrimSuffix(filepath.Base(path), pendingSuffix)}
+		if s.file, err = os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0o600); errors.Is(err, os.ErrNotExist) {
+			continue // its client came again meanwhile
+		} else if err != nil {
+			return fmt.Errorf("adopt a stream: %w", err)
+		}
+		var cur watch.Cursor
+		if b, err := watch.Read(path, cur, watch.Limits{MaxRecords: 20, AcceptTail: true}); err == nil {
+			for _, r := range b.Records {
+				if !s.known {
+					s.thread, s.known = codex.StreamThread(r.Data)
+				}
+			}
+		}
+		err = s.finish(ctx, nil)
+		s.close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// spoolProvider finds the kept streams; everything else is codex's own.
+type spoolProvider struct{ codex.StreamProvider }
+
+var _ adapters.Keyer = spoolProvider{}
+
+// Roots implements adapters.Provider: home is the spool directory.
+func (spoolProvider) Roots(home string) []watch.Root {
+	return []watch.Root{{
+		Name: "codex/streams", Path: home,
+		Classify: func(rel string) watch.Class {
+			if strings.Contains(rel, "~") && strings.HasSuffix(rel, ".jsonl") {
+				return watch.Log
+			}
+			return watch.Ignore
+		},
+		Descend: func(string) bool { return false },
+	}}
+}
+
+// Locate implements adapters.Provider.
+func (p spoolProvider) Locate(_ watch.Root, rel string, _ func() (watch.Record, bool)) (adapters.Place, bool) {
+	thread, _, ok := strings.Cut(rel, "~")
+	return adapters.Place{Session: thread, Key: p.CursorKey(rel)}, ok
+}
+
+// CursorKey implements adapters.Keyer.
+func (spoolProvider) CursorKey(rel string) string {
+	return "stream:" + strings.TrimSuffix(rel, ".jsonl")
+}
