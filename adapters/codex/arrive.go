@@ -22,6 +22,7 @@ func (s *session) Arrive(it adapters.Item, now int64) {
 		s.seen(it.Place.Stream, it.Place.Group, now)
 	}
 	f := s.file(key(it.Place, it.Rec))
+	f.rewritten(l)
 	switch {
 	case l.kind == kindMeta:
 		s.head(it, f, l.meta())
@@ -30,6 +31,18 @@ func (s *session) Arrive(it adapters.Item, now int64) {
 	}
 	f.decide(l)
 	s.link()
+}
+
+// rewritten notices that Codex rewrote the file into its newer layout, the only one that has ordinals: what it holds then is what it
+// held before, and all that follows are items.
+func (f *file) rewritten(l *line) {
+	switch {
+	case l.ord < 0:
+		f.Plain = true
+	case f.Plain:
+		f.Plain, f.Mode = false, modePaginated
+		f.Rewrit, f.Layer, f.Events = f.TS, layerItems, true
+	}
 }
 
 // seen notes the first record of a spawned thread.
@@ -57,10 +70,6 @@ func (s *session) streamOf(thread string) string {
 func (s *session) head(it adapters.Item, f *file, m meta) {
 	if m.id != s.own(it.Place) {
 		return
-	}
-	if f.Mode == modeLegacy && m.mode == modePaginated {
-		// Codex rewrote the file into its newer layout: all of it was there before.
-		f.Rewrit, f.Layer, f.Events = f.TS, layerItems, true
 	}
 	th := s.threadOf(it.Place.Stream)
 	if th.First == 0 {

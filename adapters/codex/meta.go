@@ -90,9 +90,6 @@ func (m *meta) readSource(raw []byte, threadSource string) {
 	}
 }
 
-// spawned says whether another thread started this one.
-func (m meta) spawned() bool { return m.source == "subagent" }
-
 // title names an agent as its spawner called it, else as Codex did.
 func (m meta) title() string {
 	if i := strings.LastIndexByte(m.agentPath, '/'); i >= 0 && m.agentPath[i+1:] != "" {

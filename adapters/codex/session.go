@@ -181,8 +181,14 @@ func (s *session) Take() adapters.Output { return s.c.Take() }
 // Save implements adapters.Session.
 func (s *session) Save() ([]byte, error) { return json.Marshal(s.state) }
 
-// Status implements adapters.Session.
-func (s *session) Status() adapters.Status { return s.c.Status() }
+// Status implements adapters.Session. A held call is an open one: the agent works.
+func (s *session) Status() adapters.Status {
+	st := s.c.Status()
+	for _, th := range s.Threads {
+		st.OpenCalls += len(th.Pending)
+	}
+	return st
+}
 
 // Facts implements adapters.Session.
 func (s *session) Facts() adapters.Facts {

@@ -313,6 +313,22 @@ func TestRewrittenFileSaysNothingTwice(t *testing.T) {
 	b.expect(append(want, "turn-start", "text new")...)
 }
 
+// The bridge may go on at the end of a rewritten file: then only what is new is read.
+func TestRewrittenFileGoesOnAsItems(t *testing.T) {
+	b := newBench(t)
+	b.head("")
+	b.main(1, "event_msg", started)
+	b.main(2, "event_msg", answer("dug"))
+	b.main(3, "event_msg", completed)
+	for i, payload := range []string{
+		`{"type":"task_started","turn_id":"t2"}`,
+		`{"type":"item_completed","turn_id":"t2","item":{"type":"AgentMessage","id":"item-3","content":[{"type":"Text","text":"new"}]}}`,
+	} {
+		b.raw(place("", ""), fmt.Sprintf(`{"timestamp":"2026-01-02T08:00:01.000Z","ordinal":%d,"type":"event_msg","payload":%s}`, 40+i, payload), watch.Record{})
+	}
+	b.expect("turn-start", "text dug", "turn-end completed", "turn-start", "text new")
+}
+
 // The same file under another name, compressed or read again from its start repeats identities, not messages.
 func TestReadAgainSaysNothingTwice(t *testing.T) {
 	b := newBench(t)

@@ -68,7 +68,8 @@ type file struct {
 	Born   int64 `json:"b,omitempty"`   // when the thread was made, Unix ms
 	Ord    int64 `json:"o,omitempty"`   // highest ordinal, plus one
 	TS     int64 `json:"ts,omitempty"`  // latest timestamp that was mapped
-	Rewrit int64 `json:"rw,omitempty"`  // the file was rewritten in another layout: records up to this time were handled before
+	Plain  bool  `json:"pl,omitempty"`  // its records have no ordinals
+	Rewrit int64 `json:"rw,omitempty"`  // it was rewritten with ordinals: records up to this time were handled before
 }
 
 // A thread is the state of one conversation thread: the main one or a spawned agent.

@@ -22,21 +22,21 @@ func (s *session) Observe(o adapters.Observation, now int64) {
 	case adapters.ObserveTitle:
 		s.setName(string(o.Data))
 	case adapters.ObserveEnd:
-		if !s.decideAll() && !s.openParts() {
-			s.finish()
+		s.decideAll()
+		for s.openParts() {
 		}
+		s.finish()
 	}
 	s.link()
 }
 
 // decideAll settles files in which only a prompt was found: no event will repeat it.
-func (s *session) decideAll() (decided bool) {
+func (s *session) decideAll() {
 	for _, f := range s.Files {
 		if f.Layer == layerOpen && f.User && !f.Events {
-			f.Layer, decided = layerResponses, true
+			f.Layer = layerResponses
 		}
 	}
-	return decided
 }
 
 // openParts lets the next later segment of the thread flow.
