@@ -101,7 +101,8 @@ func (s *session) admitResults(stream string, l *line, now int64) bool {
 			}
 		} else {
 			s.c.End(sp.Child, "result:"+sp.Call)
-			if st := s.c.S.Streams[sp.Child]; st.Runs > 0 && !st.Running {
+			// As many runs must have been read as ends were reported.
+			if st := s.c.S.Streams[sp.Child]; st != nil && st.Runs > st.Resumes && !st.Running && len(st.Ends) <= st.Resumes+1 {
 				continue
 			}
 		}

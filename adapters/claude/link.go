@@ -123,6 +123,11 @@ func (s *session) linkWorkflow(key string, st *adapters.Stream, now int64) {
 	if sp == nil {
 		return
 	}
+	// Its sidecar has the card's title, and its siblings may have begun before it.
+	if now < st.Seen+waitMeta {
+		s.later(st.Seen + waitMeta)
+		return
+	}
 	run := workflowPrefix + sp.Provider
 	if !s.c.Stream(run).Registered {
 		s.c.Link(run, sp)
