@@ -123,7 +123,8 @@ func (p *Provider) Locate(root watch.Root, rel string, first func() (watch.Recor
 
 // root finds the root thread of the tree that a thread belongs to.
 func (t *threads) root(m meta) (string, bool) {
-	if m.session != "" {
+	// A spawned thread that names itself as its root does not know better.
+	if m.session != "" && (m.session != m.id || m.parent == "") {
 		return m.session, true
 	}
 	if m.parent == "" {

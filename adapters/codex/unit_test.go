@@ -76,6 +76,7 @@ func TestLocate(t *testing.T) {
 		{"first layout", idRoot, `{"id":"` + idRoot + `","timestamp":"2026-01-02T08:00:00.000Z","instructions":null}`, adapters.Place{Session: idRoot, Key: idRoot}, true},
 		{"child", idChild, metaLine(`"id":"` + idChild + `",` + spawnedBy(idRoot, "1")), adapters.Place{Session: idRoot, Stream: idChild, Group: idRoot, Key: idChild}, true},
 		{"root named", idGrand, metaLine(`"id":"` + idGrand + `","session_id":"` + idRoot + `",` + spawnedBy(idChild, "2")), adapters.Place{Session: idRoot, Stream: idGrand, Group: idChild, Key: idGrand}, true},
+		{"own root", idChild, metaLine(`"id":"` + idChild + `","session_id":"` + idChild + `",` + spawnedBy(idRoot, "1")), adapters.Place{Session: idRoot, Stream: idChild, Group: idRoot, Key: idChild}, true},
 		{"root unknown", idGrand, metaLine(`"id":"` + idGrand + `",` + spawnedBy(idChild, "2")), adapters.Place{}, false},
 		{"review without parent", idChild, metaLine(`"id":"` + idChild + `","source":{"subagent":"review"}`), adapters.Place{Session: idChild, Stream: idChild, Key: idChild}, true},
 		{"guardian", idChild, metaLine(`"id":"` + idChild + `","session_id":"` + idRoot + `","parent_thread_id":"` + idRoot + `","source":{"subagent":{"other":"guardian"}}`), adapters.Place{Session: idRoot, Stream: idChild, Group: idRoot, Key: idChild}, true},
