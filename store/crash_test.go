@@ -106,7 +106,7 @@ func TestKillAtAnyMoment(t *testing.T) {
 	}
 	path := filepath.Join(t.TempDir(), "state.db")
 	commits, acks := map[string]uint64{}, map[string]uint64{}
-	for round := range 20 {
+	for round := range 12 {
 		killChild(t, path, time.Duration(30+rand.IntN(150))*time.Millisecond, commits, acks)
 		if t.Failed() {
 			return
