@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"bytes"
+	"encoding/json"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -115,6 +116,33 @@ func (l netLog) write(from, to int) {
 }
 
 func (l netLog) all() { l.write(0, len(l.lines)) }
+
+// inflate is the log with as many bytes in its last answer.
+func (l netLog) inflate(size int) (out [][]byte) {
+	l.t.Helper()
+	last := -1
+	for i, line := range l.lines {
+		if bytes.Contains(line, []byte(`"assistant"`)) {
+			last = i
+		}
+	}
+	for i, line := range l.lines {
+		if i == last {
+			var rec map[string]any
+			if err := json.Unmarshal(line, &rec); err != nil {
+				l.t.Fatal(err)
+			}
+			rec["message"].(map[string]any)["content"] = []any{map[string]any{"type": "text", "text": strings.Repeat("huge ", size/5)}}
+			enc, err := json.Marshal(rec)
+			if err != nil {
+				l.t.Fatal(err)
+			}
+			line = append(enc, '\n')
+		}
+		out = append(out, line)
+	}
+	return out
+}
 
 // posts are the message requests since a moment.
 func posts(s *fakehappy.Server, since time.Time) (out []fakehappy.Request) {
@@ -234,10 +262,6 @@ func longOutage(t *testing.T, m *harness.Machine, s *fakehappy.Server, log netLo
 // payloadTooLarge: bodies over 64 KiB are refused, and one message alone is larger than that.
 func payloadTooLarge(t *testing.T, m *harness.Machine, s *fakehappy.Server, log netLog) {
 	s.SetFault(fakehappy.TooLarge(64 << 10))
-	last := log.lines[len(log.lines)-2] // an assistant's text
-	huge := bytes.Replace(last, []byte(`"text": "`), append([]byte(`"text": "`), bytes.Repeat([]byte("huge "), 40<<10)...), 1)
-	huge = bytes.ReplaceAll(huge, []byte(`"uuid": "a`), []byte(`"uuid": "b`))
-	huge = bytes.ReplaceAll(huge, []byte(`"id": "msg_`), []byte(`"id": "msg_h`))
 	m.Start()
 	log.all()
 	m.Settle()
@@ -245,7 +269,7 @@ func payloadTooLarge(t *testing.T, m *harness.Machine, s *fakehappy.Server, log 
 	since := time.Now()
 	// The huge one in a turn of its own, and a small one behind it, in another session with the same lines.
 	other := log.as(log.id[:len(log.id)-4] + "f413")
-	other.lines = append([][]byte{}, other.lines[0], bytes.ReplaceAll(huge, []byte(log.id), []byte(other.id)), other.lines[len(other.lines)-1])
+	other.lines = other.inflate(200 << 10)
 	other.all()
 	m.Settle()
 	refused := 0
