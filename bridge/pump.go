@@ -169,7 +169,7 @@ func (p *Pump) step(now int64) bool {
 		}
 		it, ok := p.session.Parse(p.places[rec.Path], rec, now)
 		if !ok || it.Stream != stream {
-			p.buf.Pop(stream) // lies in the same span, but was never this stream's
+			p.buf.Skip(stream) // lies in the same span, but was never this stream's
 			return true
 		}
 		if !p.session.Admit(it, now) {

@@ -60,7 +60,6 @@ type queue struct {
 	spans []Span // everything held, in order
 	// ready are the first records of spans[0], with their bytes.
 	ready  []watch.Record
-	n      int  // records pushed and not popped; after a re-read, about
 	behind bool // records beyond ready exist only as positions
 }
 
@@ -91,7 +90,6 @@ func (b *Buffer) Open(stream string) {
 // between its records means nothing to anybody, so that one span covers them all and the caller skips the rest again.
 func (b *Buffer) Push(stream string, r watch.Record, own bool) {
 	q := b.queue(stream)
-	q.n++
 	if k := len(q.spans) - 1; k >= 0 && q.spans[k].Path == r.Path && (q.spans[k].To == r.Offset || own && q.spans[k].To < r.Offset) {
 		q.spans[k].To = r.Next
 		q.spans[k].N++
@@ -148,15 +146,20 @@ func (b *Buffer) fill(q *queue) error {
 		}
 		if len(q.ready) == 0 {
 			// The file was rewritten under us: what stood there is read anew from the file's start.
-			q.n -= s.N
 			q.spans = q.spans[1:]
 		}
 	}
+	q.behind = len(q.spans) > 0
 	return nil
 }
 
 // Pop forgets the first held record of a stream: it was handled.
-func (b *Buffer) Pop(stream string) {
+func (b *Buffer) Pop(stream string) { b.pop(stream, 1) }
+
+// Skip forgets the first record that Front returned because it lies in the same span as held ones, without being one of them.
+func (b *Buffer) Skip(stream string) { b.pop(stream, 0) }
+
+func (b *Buffer) pop(stream string, n int) {
 	q := b.queues[stream]
 	if q == nil || len(q.ready) == 0 {
 		return
@@ -165,19 +168,14 @@ func (b *Buffer) Pop(stream string) {
 	q.ready[0] = watch.Record{}
 	q.ready = q.ready[1:]
 	b.budget.used.Add(-size(r))
-	q.n--
 	s := &q.spans[0]
 	s.From = r.Next
-	if s.N > 0 {
-		s.N--
-		q.n--
-	}
+	s.N = max(0, s.N-n)
 	if s.From >= s.To {
-		q.n -= s.N
 		q.spans = q.spans[1:]
 	}
 	if len(q.spans) == 0 {
-		q.n, q.spans, q.ready, q.behind = 0, nil, nil, false
+		q.spans, q.ready, q.behind = nil, nil, false
 	}
 }
 
@@ -200,11 +198,10 @@ func (b *Buffer) Drop(stream string) {
 // DropFile forgets the held records of a file that will be read again from its start.
 func (b *Buffer) DropFile(path string) {
 	for _, q := range b.queues {
-		kept := q.spans[:0]
+		var kept []Span
 		dropped := false
 		for _, s := range q.spans {
 			if s.Path == path {
-				q.n -= s.N
 				dropped = true
 				continue
 			}
@@ -245,19 +242,27 @@ func (b *Buffer) Ready() []string {
 	return out
 }
 
-// Len is the number of records that a stream holds.
+// Len is the number of records that a stream holds; it is never 0 while one is left.
 func (b *Buffer) Len(stream string) int {
 	if q := b.queues[stream]; q != nil {
-		return q.n
+		return q.len()
 	}
 	return 0
+}
+
+func (q *queue) len() int {
+	n := 0
+	for _, s := range q.spans {
+		n += max(1, s.N)
+	}
+	return n
 }
 
 // Orphans counts the records of streams that are not open, and these streams.
 func (b *Buffer) Orphans() (records, streams int) {
 	for _, q := range b.queues {
-		if !q.open && q.n > 0 {
-			records += q.n
+		if n := q.len(); !q.open && n > 0 {
+			records += n
 			streams++
 		}
 	}
@@ -275,12 +280,12 @@ type Held struct {
 func (b *Buffer) Save() []Held {
 	var out []Held
 	for _, s := range b.opened {
-		out = append(out, Held{Stream: s, Open: true, Spans: b.queues[s].spans})
+		out = append(out, Held{Stream: s, Open: true, Spans: append([]Span(nil), b.queues[s].spans...)})
 	}
 	n := len(out)
 	for s, q := range b.queues {
 		if !q.open && len(q.spans) > 0 {
-			out = append(out, Held{Stream: s, Spans: q.spans})
+			out = append(out, Held{Stream: s, Spans: append([]Span(nil), q.spans...)})
 		}
 	}
 	sort.Slice(out[n:], func(i, j int) bool { return out[n+i].Stream < out[n+j].Stream })
@@ -292,9 +297,6 @@ func (b *Buffer) Restore(held []Held) {
 	for _, h := range held {
 		q := b.queue(h.Stream)
 		q.spans = append([]Span(nil), h.Spans...)
-		for _, s := range h.Spans {
-			q.n += s.N
-		}
 		q.behind = len(q.spans) > 0
 		if h.Open {
 			b.Open(h.Stream)
