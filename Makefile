@@ -12,7 +12,7 @@ PLATFORMS = linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64
 .PHONY: help run demo test node lint fuzz soak bench build cross clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(MAKEFILE_LIST) | expand -t 10
 
 run: build ## build happyd and run it in the foreground; ARGS go to it
 	./bin/happyd run $(ARGS)
@@ -68,3 +68,10 @@ cross: ## build for all platforms, into dist/
 
 clean: ## remove what was built
 	rm -rf bin dist
+
+.PHONY: bench-idle kill
+bench-idle: ## measure what 5,000 old sessions cost an idle daemon, over a minute
+	HAPPYD_IDLE=60 $(GO) test -run '^TestIdle$$' -count 1 -v ./e2e
+
+kill: ## kill the daemon 200 times while nested subagents write
+	HAPPYD_KILLS=200 $(GO) test -run '^TestKilled$$' -count 1 -timeout 20m -v ./e2e

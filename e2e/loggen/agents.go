@@ -100,14 +100,14 @@ func (g *generator) weave(kids []*child) (all []Write, ends []int) {
 		i := g.rng.IntN(len(kids))
 		k := kids[i]
 		if next[i] == len(k.writes) {
-			continue
+			continue // it is done
 		}
 		all = append(all, k.writes[next[i]])
 		next[i]++
 		if next[i] == len(k.writes)-early[i] {
 			ends[i] = len(all)
-		}
-		if next[i] == len(k.writes) {
+			all = append(all, k.writes[next[i]:]...) // late, but not by much
+			next[i] = len(k.writes)
 			left--
 		}
 	}
