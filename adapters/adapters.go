@@ -185,6 +185,11 @@ type Keyer interface {
 	CursorKey(rel string) string
 }
 
+// A CwdReader is a Provider whose records name their working directory elsewhere than in a top-level "cwd". "" = the record names none.
+type CwdReader interface {
+	RecordCwd(data []byte) string
+}
+
 // An IndexParser is a Provider that writes KindIndex files: records that name sessions. Later records win.
 type IndexParser interface {
 	ParseIndex(data []byte) (session, title string, ok bool)

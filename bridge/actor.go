@@ -23,10 +23,11 @@ type file struct {
 // An actor is the goroutine that owns one source session from record to outbox. It is loaded when something happens and leaves
 // again after a while of rest.
 type actor struct {
-	b   *Bridge
-	p   adapters.Provider
-	id  string
-	key string
+	b    *Bridge
+	p    adapters.Provider // load may take the one of another form; the name stays
+	name string            // of the provider
+	id   string
+	key  string
 
 	signal chan struct{}
 
@@ -68,12 +69,12 @@ type actorState struct {
 	Allowed bool              `json:"allowed,omitempty"`
 	Form    string            `json:"form,omitempty"`    // of its files: see Source
 	Process bool              `json:"process,omitempty"` // a process file named it once
-	Cwd     map[string]string `json:"-"`
+	Cwd     map[string]string `json:"cwd,omitempty"`     // path -> latest working directory, while some are excluded
 }
 
 func newActor(b *Bridge, p adapters.Provider, id string) *actor {
 	return &actor{
-		b: b, p: p, id: id, key: p.Name() + ":" + id, signal: make(chan struct{}, 1),
+		b: b, p: p, name: p.Name(), id: id, key: p.Name() + ":" + id, signal: make(chan struct{}, 1),
 		dirty: map[string]file{}, partial: map[string]file{}, cursors: map[string][]byte{}, offsets: map[string]int64{},
 	}
 }
@@ -136,6 +137,9 @@ func (a *actor) run(ctx context.Context) {
 
 // lastFlush makes durable what was read before the shutdown.
 func (a *actor) lastFlush() {
+	if a.broken {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
 	if ok, _ := a.mayCommit(a.b.o.Now()); ok {
@@ -170,7 +174,11 @@ func (a *actor) load() error {
 	if a.info.Tag == "" {
 		a.info.Tag = a.b.o.Account.Tag(a.p.Name(), a.id, 0)
 	}
-	a.gone = a.gone || a.link.Gone
+	if a.link.Gone {
+		a.mu.Lock()
+		a.gone = true
+		a.mu.Unlock()
+	}
 	hashes, err := a.b.o.Scope.Seen(a.key)
 	if err != nil {
 		return err
@@ -260,6 +268,13 @@ func (a *actor) round(ctx context.Context) time.Duration {
 	return a.nextLook(wait)
 }
 
+// isGone says whether the user deleted the session.
+func (a *actor) isGone() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.gone
+}
+
 func (a *actor) now() int64 { return a.b.o.Now().UnixMilli() }
 
 // resting says whether nothing is expected of this session soon.
@@ -270,7 +285,7 @@ func (a *actor) resting() bool {
 	if a.b.o.Now().Sub(a.active) < unloadAfter || len(a.partial) > 0 || len(a.envs) > 0 || len(a.cursors) > 0 {
 		return false
 	}
-	if a.gone || a.saved.Driven {
+	if a.saved.Driven || a.isGone() {
 		return true
 	}
 	return a.pump.Wake() == 0 && a.pump.Err() == nil && !a.waits() && !a.aliveNow()

@@ -33,7 +33,7 @@ func (a *actor) mayCommit(now time.Time) (bool, time.Duration) {
 	if f.Cwd == "" && a.filtered() {
 		return false, 0 // its directory decides; it is read again when the log grows
 	}
-	if f.Cwd != "" && !a.b.o.Projects.Included(f.Cwd) {
+	if f.Cwd != "" && (!a.b.o.Projects.Included(f.Cwd) || a.b.o.Projects.Excluded(f.Cwd)) {
 		a.decide(false, false)
 		return true, 0
 	}

@@ -123,7 +123,7 @@ func (a *actor) feed(place adapters.Place, r watch.Record) {
 		return
 	}
 	if len(a.b.o.Projects.Exclude) > 0 {
-		cwd := adapters.String(adapters.Fields(r.Data, "cwd")[0])
+		cwd := a.recordCwd(r.Data)
 		if a.saved.Cwd == nil {
 			a.saved.Cwd = map[string]string{}
 		}
@@ -138,6 +138,14 @@ func (a *actor) feed(place adapters.Place, r watch.Record) {
 		}
 	}
 	a.pump.Feed(place, r, a.now())
+}
+
+// recordCwd is the working directory that a record names, "" when it names none.
+func (a *actor) recordCwd(data []byte) string {
+	if p, ok := a.p.(adapters.CwdReader); ok {
+		return p.RecordCwd(data)
+	}
+	return adapters.String(adapters.Fields(data, "cwd")[0])
 }
 
 func (a *actor) countSkips(s watch.Skips) {

@@ -77,7 +77,7 @@ func (a *actor) show() {
 		v.files[path] = off
 	}
 	switch {
-	case a.gone:
+	case a.isGone():
 		v.state = control.SessionGone
 	case a.saved.Driven:
 		v.state = control.SessionSkipped
@@ -113,7 +113,7 @@ func (b *Bridge) Sessions() map[string]control.SessionStatus {
 			turn = "open"
 		}
 		s := control.SessionStatus{
-			ID: a.id, Provider: a.p.Name(), Dir: v.dir, State: v.state, Turn: turn,
+			ID: a.id, Provider: a.name, Dir: v.dir, State: v.state, Turn: turn,
 			OpenCalls: v.status.OpenCalls, Subagents: v.status.Running, Files: fileStatus(v.files),
 		}
 		if !v.grew.IsZero() {
@@ -168,7 +168,7 @@ func (b *Bridge) Left() map[string]int64 {
 	for _, a := range b.actors {
 		a.mu.Lock()
 		for what, n := range a.view.status.Counts {
-			out[a.p.Name()+": "+what] += int64(n)
+			out[a.name+": "+what] += int64(n)
 		}
 		a.mu.Unlock()
 	}

@@ -1,0 +1,100 @@
+package bridge
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/happyd/happyd/adapters/claude"
+	"github.com/happyd/happyd/adapters/codex"
+	"github.com/happyd/happyd/config"
+	"github.com/happyd/happyd/store"
+)
+
+func TestShutdownWithAStateThatCannotBeRead(t *testing.T) {
+	r := newRig(t, nil)
+	r.start()
+	if err := r.scope.Commit(context.Background(), store.Commit{Session: "claude:s1", State: []byte("not sealed by us")}); err != nil {
+		t.Fatal(err)
+	}
+	a := newActor(r.bridge, claude.Provider{}, "s1")
+	ctx, cancel := context.WithCancel(context.Background())
+	time.AfterFunc(50*time.Millisecond, cancel)
+	a.run(ctx) // must not panic when it ends
+	if !a.broken {
+		t.Error("the state was taken")
+	}
+}
+
+func TestStatusAndDeletionWhileASessionLoads(t *testing.T) {
+	r := newRig(t, nil)
+	r.start()
+	for i := range 20 {
+		id := fmt.Sprintf("s%d", i)
+		r.write(id+".jsonl", prompt(1, "Hi"))
+		r.wait(id+" is there", func() bool {
+			r.bridge.Left()
+			_, ok := r.bridge.Sessions()["claude:"+id]
+			r.bridge.Gone("claude:" + id)
+			return ok
+		})
+	}
+}
+
+const codexThread = "0199a000-0000-7000-8000-000000000001"
+
+// codexLog writes a rollout of one turn in a working directory.
+func codexLog(t *testing.T, home, cwd, text string, more ...string) string {
+	t.Helper()
+	path := filepath.Join(home, "sessions", "2026", "11", "20", "rollout-2026-11-20T09-00-00-"+codexThread+".jsonl")
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	line := func(n int, typ, payload string) string {
+		return fmt.Sprintf(`{"timestamp":"2026-11-20T09:00:%02d.000Z","type":%q,"payload":%s}`, n, typ, payload)
+	}
+	lines := append([]string{
+		line(1, "session_meta", fmt.Sprintf(`{"id":%q,"timestamp":"2026-11-20T09:00:01.000Z","cwd":%q,"originator":"codex_cli_rs","cli_version":"0.98.0","source":"cli"}`, codexThread, cwd)),
+		line(2, "event_msg", `{"type":"task_started","turn_id":"t1"}`),
+		line(3, "turn_context", fmt.Sprintf(`{"cwd":%q,"model":"m"}`, cwd)),
+		line(4, "event_msg", fmt.Sprintf(`{"type":"user_message","message":%q}`, text)),
+	}, more...)
+	if err := os.WriteFile(path, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestCodexInAnExcludedDirectoryStaysHere(t *testing.T) {
+	r := newRig(t, nil)
+	home := filepath.Join(r.dir, "home", ".codex")
+	r.options = func(o *Options) {
+		o.Sources = append(o.Sources, Source{Provider: codex.NewProvider(), Homes: []string{home}})
+		o.Projects = config.NewProjects(nil, []string{"/home/dev/secret"}, config.HomeEnv("/home/dev"))
+	}
+	codexLog(t, home, "/home/dev/secret/plans", "Secret plan",
+		fmt.Sprintf(`{"timestamp":"2026-11-20T09:00:05.000Z","type":"turn_context","payload":{"cwd":"/home/dev/shop","model":"m"}}`),
+		fmt.Sprintf(`{"timestamp":"2026-11-20T09:00:06.000Z","type":"event_msg","payload":{"type":"user_message","message":"Harmless"}}`))
+	r.start()
+	r.wantTexts(codexThread, "Harmless")
+	if n := r.bridge.Counters()["withheld record of an excluded directory"]; n == 0 {
+		t.Error("nothing was counted as withheld")
+	}
+}
+
+func TestExcludedDirectoryIsKnownAfterARestart(t *testing.T) {
+	r := newRig(t, func(o *Options) {
+		o.Projects = config.NewProjects(nil, []string{"/home/dev/secret"}, config.HomeEnv("/home/dev"))
+	})
+	r.start()
+	r.write("s1.jsonl", prompt(1, "Hi"), record("/home/dev/secret", "user", 2, `"message":{"role":"user","content":"Secret"}`))
+	r.wantTexts("s1", "Hi")
+	r.wait("the second was withheld", func() bool { return r.bridge.Counters()["withheld record of an excluded directory"] == 1 })
+	r.restart()
+	r.write("s1.jsonl", `{"type":"custom-title","customTitle":"Secret title","sessionId":"s1"}`)
+	r.wait("the third was withheld", func() bool { return r.bridge.Counters()["withheld record of an excluded directory"] == 1 })
+}
