@@ -9,8 +9,10 @@ import (
 // Arrive implements adapters.Session: what links a thread to its parent, and which layer its file shows.
 func (s *session) Arrive(it adapters.Item, now int64) {
 	l := it.Value.(*line)
-	s.Now = now
+	s.Now, s.drained = now, false
 	s.c.SetNow(now)
+	th := s.threadOf(it.Place.Stream)
+	th.Arrived = max(th.Arrived, l.ts)
 	if it.Stream != it.Place.Stream {
 		if _, known := s.Parts[it.Stream]; !known {
 			s.Parts[it.Stream] = false
@@ -168,74 +170,4 @@ func (f *file) decide(l *line) {
 func userWaits(l *line) bool {
 	t, n := userText(l.p)
 	return t != "" || n > 0
-}
-
-// Admit implements adapters.Session.
-func (s *session) Admit(it adapters.Item, now int64) bool {
-	l := it.Value.(*line)
-	if it.Place.Stream != adapters.Main {
-		if st := s.c.S.Streams[it.Place.Stream]; st == nil || !st.Registered {
-			return false
-		}
-	}
-	if it.Stream != it.Place.Stream && !s.Parts[it.Stream] {
-		return false
-	}
-	f := s.file(key(it.Place, it.Rec))
-	if f.Layer == layerOpen && f.User && !f.Events && l.kind == kindResponse && l.sub == "message" && l.str("role") == "user" && userWaits(l) {
-		return false // whether an event repeats it is told by what follows
-	}
-	return s.admitEnds(it, l, f, now)
-}
-
-// admitEnds holds a parent's record that tells of a child's end until the child's own end was read, at most holdChild.
-func (s *session) admitEnds(it adapters.Item, l *line, f *file, now int64) bool {
-	ended := endedChildren(l)
-	if len(ended) == 0 || f.Copied {
-		return true
-	}
-	wait := false
-	for _, id := range ended {
-		st := s.c.S.Streams[id]
-		wait = wait || st != nil && st.Registered && st.Seen != 0 && (st.Running || st.Runs == 0)
-	}
-	if !wait {
-		return true
-	}
-	at := *f // the identity without counting the record
-	ident := at.identity(key(it.Place, it.Rec), l, it.Rec.Offset)
-	if s.Holds[ident] == 0 {
-		s.Holds[ident] = now
-	}
-	return now >= s.Holds[ident]+holdChild
-}
-
-// endedChildren lists the threads that a record reports as finished.
-func endedChildren(l *line) (ids []string) {
-	states := func(raw []byte) {
-		adapters.ScanObject(raw, func(id, raw []byte) bool {
-			if done := string(raw) != `"running"` && string(raw) != `"pending_init"`; done && isUUID(string(id)) {
-				ids = append(ids, strings.ToLower(string(id)))
-			}
-			return true
-		})
-	}
-	switch {
-	case l.item == "SubAgentActivity":
-		v := adapters.Fields(l.it, "kind", "agent_thread_id")
-		if adapters.String(v[0]) == "completed" {
-			ids = append(ids, strings.ToLower(adapters.String(v[1])))
-		}
-	case l.item == "CollabAgentToolCall":
-		v := adapters.Fields(l.it, "tool", "agents_states")
-		if adapters.String(v[0]) == "wait" {
-			states(v[1])
-		}
-	case l.sub == "function_call_output":
-		out := adapters.Fields(l.p, "output")[0]
-		if strings.HasPrefix(string(out), `"{\"status\":{`) {
-			states(adapters.Fields([]byte(adapters.String(out)), "status")[0])
-		}
-	}
-	return ids
 }

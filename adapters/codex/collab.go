@@ -49,7 +49,7 @@ func (s *session) activity(call, kind, child, agentPath string) {
 // spawned shows the call that spawned a thread, now that its id is known, and so registers the thread.
 func (s *session) spawned(id, child, hint string) {
 	child = strings.ToLower(child)
-	if !isUUID(child) || child == s.opts.ID || s.Kids[child] != "" {
+	if !isUUID(child) || child == s.opts.ID || s.Kids[child].Call != "" {
 		return
 	}
 	c := s.th.Pending[id]
@@ -65,7 +65,7 @@ func (s *session) spawned(id, child, hint string) {
 	s.saw(id)
 	t.Spawn, t.SpawnAs = true, child
 	s.startCall(t)
-	s.Kids[child] = s.callID(id)
+	s.Kids[child] = kid{Call: s.callID(id), At: s.Now}
 	if nested {
 		for _, c := range s.th.Pending {
 			c.Nested = c.Nested || !c.Spawn
@@ -95,7 +95,7 @@ func (s *session) link() {
 			s.c.MarkNoise(key) // a helper's helper
 			continue
 		}
-		call := s.Kids[key]
+		call := s.Kids[key].Call
 		if call == "" {
 			continue
 		}

@@ -14,6 +14,9 @@ type session struct {
 	c    *adapters.Core
 	opts adapters.SessionOptions
 
+	drained bool             // every file was read to its end since the latest record
+	fronts  map[string]front // records that wait for older ones of other threads, by queue
+
 	// Of the record that is being mapped.
 	stream string
 	th     *thread
@@ -32,7 +35,7 @@ func newSession(o adapters.SessionOptions, st *state) *session {
 		st.Threads = map[string]*thread{}
 	}
 	if st.Kids == nil {
-		st.Kids = map[string]string{}
+		st.Kids = map[string]kid{}
 	}
 	if st.Closed == nil {
 		st.Closed = map[string]report{}
@@ -43,14 +46,11 @@ func newSession(o adapters.SessionOptions, st *state) *session {
 	if st.Parts == nil {
 		st.Parts = map[string]bool{}
 	}
-	if st.Holds == nil {
-		st.Holds = map[string]int64{}
-	}
 	o.Provider = Name
 	c := adapters.NewCore(o, st.Core)
 	st.Core = c.S
 	c.S.Facts.Native = o.ID
-	return &session{state: st, c: c, opts: o}
+	return &session{state: st, c: c, opts: o, fronts: map[string]front{}}
 }
 
 // partPrefix marks the queue of a later segment of a thread: it flows once the earlier ones were read.
@@ -99,7 +99,6 @@ func (s *session) Map(it adapters.Item, now int64) {
 	s.f, s.th = s.file(k), s.threadOf(s.stream)
 	ident := s.f.identity(k, l, it.Rec.Offset)
 	copied := s.f.step(l, s.own(it.Place))
-	delete(s.Holds, ident)
 	if !s.c.Fresh(ident) {
 		s.c.Count("repeated record")
 		return
@@ -169,6 +168,7 @@ func (s *session) set(dst *string, v string) {
 
 // Reset implements adapters.Session.
 func (s *session) Reset(p adapters.Place) {
+	clear(s.fronts)
 	// The structure is read again; what was mapped is known by its identity.
 	if f := s.Files[p.Key]; f != nil {
 		f.Metas, f.Contexts, f.Ord, f.Tasks, f.Copied, f.Own = 0, 0, 0, false, false, false

@@ -235,7 +235,25 @@ func TestParentWaitsForTheEndItReports(t *testing.T) {
 	b.expect("turn-start", "call-start c1", "call-end c1", "> start")
 	b.feed(place(idChild, ""), 19, "event_msg", answer("dug"))
 	b.feed(place(idChild, ""), 19, "event_msg", completed)
+	b.pass(1)
 	b.expect("turn-start", "call-start c1", "call-end c1", "> start", "> text dug", "> stop", "text all dug")
+}
+
+// After a restart files are read one after the other; what is shown keeps the order of the times.
+func TestThreadsKeepTheOrderOfTheirTimes(t *testing.T) {
+	b := newBench(t)
+	b.head("")
+	b.main(1, "event_msg", started)
+	b.main(2, "response_item", spawnCall)
+	b.main(3, "response_item", spawnOut)
+	b.main(15, "event_msg", answer("meanwhile"))
+	b.main(30, "event_msg", answer("at last"))
+	b.childHead(10)
+	b.feed(place(idChild, ""), 11, "event_msg", started)
+	b.feed(place(idChild, ""), 20, "event_msg", answer("dug"))
+	b.feed(place(idChild, ""), 40, "event_msg", answer("raked"))
+	b.pass(1)
+	b.expect("turn-start", "call-start c1", "call-end c1", "> start", "text meanwhile", "> text dug", "text at last", "> text raked")
 }
 
 func TestParentDoesNotWaitForEver(t *testing.T) {
@@ -264,7 +282,7 @@ func TestClosedChildStops(t *testing.T) {
 	b.main(20, "response_item", `{"type":"function_call","name":"close_agent","arguments":"{\"target\":\"`+idChild+`\"}","call_id":"c3"}`)
 	b.pass(1000)
 	b.expect("turn-start", "call-start c1", "call-end c1", "> start", "call-start c3")
-	b.pass(1500)
+	b.pass(2500)
 	b.expect("turn-start", "call-start c1", "call-end c1", "> start", "call-start c3", "> stop")
 }
 

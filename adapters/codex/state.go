@@ -30,17 +30,22 @@ type state struct {
 	Core    *adapters.State    `json:"core"`
 	Files   map[string]*file   `json:"files,omitempty"`   // by cursor key
 	Threads map[string]*thread `json:"threads,omitempty"` // by stream
-	Kids    map[string]string  `json:"kids,omitempty"`    // spawned thread -> the call that spawned it
+	Kids    map[string]kid     `json:"kids,omitempty"`    // spawned threads whose calls were shown
 	Closed  map[string]report  `json:"closed,omitempty"`  // thread -> when its parent closed it
 	Waiting map[string]bool    `json:"waiting,omitempty"` // threads that were seen and are not registered
 	Parts   map[string]bool    `json:"parts,omitempty"`   // queues of later segments, and whether they flow
-	Holds   map[string]int64   `json:"holds,omitempty"`   // records that wait for a child's end -> clock since
 	Name    string             `json:"name,omitempty"`    // the thread's name
 	Prompt  string             `json:"prompt,omitempty"`  // first prompt
 	Usage   *usage             `json:"usage,omitempty"`
 	Main    bool               `json:"main,omitempty"` // a record of the root thread was seen
 	Now     int64              `json:"now,omitempty"`  // clock of the latest input
 	Gone    int64              `json:"gone,omitempty"` // clock when the process was found dead
+}
+
+// A kid is how a thread was spawned: the call's id in its stream, and when that was shown.
+type kid struct {
+	Call string `json:"c"`
+	At   int64  `json:"at"`
 }
 
 // A report is a parent's word that a child was closed.
@@ -91,6 +96,7 @@ type thread struct {
 	Cwd     string           `json:"cwd,omitempty"`
 	At      int64            `json:"at,omitempty"`  // clock when its latest record was mapped
 	TS      int64            `json:"ts,omitempty"`  // timestamp of its latest record
+	Arrived int64            `json:"arr,omitempty"` // timestamp of the latest record that was read
 	End     int64            `json:"end,omitempty"` // timestamp of its latest end of a turn
 	First   int64            `json:"first,omitempty"`
 }

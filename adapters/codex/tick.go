@@ -22,6 +22,7 @@ func (s *session) Observe(o adapters.Observation, now int64) {
 	case adapters.ObserveTitle:
 		s.setName(string(o.Data))
 	case adapters.ObserveEnd:
+		s.drained = true
 		s.decideAll()
 		for s.openParts() {
 		}
@@ -59,7 +60,7 @@ func (s *session) openParts() bool {
 // Tick implements adapters.Session.
 func (s *session) Tick(now int64, drained bool) {
 	s.c.SetNow(now)
-	s.Now = now
+	s.Now, s.drained = now, drained
 	s.link()
 	if !drained || s.openParts() {
 		return
@@ -97,8 +98,8 @@ func (s *session) Wake() int64 {
 	}
 	at(s.lazyAt(adapters.Main))
 	at(s.goneAt())
-	for _, since := range s.Holds {
-		at(since + holdChild)
+	for _, f := range s.fronts {
+		at(f.since + holdChild)
 	}
 	for _, open := range s.Parts {
 		if !open {
