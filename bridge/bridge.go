@@ -108,6 +108,7 @@ type Bridge struct {
 	places  map[string]located // by path
 	indexes map[string]*index  // by path
 	logs    map[string]bool    // session keys of which a log of the agent's own was seen
+	later   map[string][]file  // by session key: sidecars that are read once something else loads the session
 }
 
 // New makes a Bridge.
@@ -136,6 +137,7 @@ func New(o Options) *Bridge {
 		actors: map[string]*actor{}, unknown: map[string]watch.Event{}, procs: map[string]process{}, alive: map[string]*life{},
 		counts: map[string]int64{}, old: map[string][]byte{}, pending: map[string]bool{},
 		orphans: map[string]orphans{}, logs: map[string]bool{}, places: map[string]located{}, indexes: map[string]*index{},
+		later: map[string][]file{},
 	}
 	var roots []watch.Root
 	for _, s := range o.Sources {
@@ -225,6 +227,9 @@ func (b *Bridge) event(ctx context.Context, e watch.Event) {
 	}
 	if e.Op == watch.Seen {
 		b.retryUnknown(e.Path, p)
+		if place.Kind == adapters.KindMeta && b.restingSidecar(p, key, e, place) {
+			return
+		}
 	}
 	b.deliver(p, e, place)
 }
@@ -379,6 +384,10 @@ func (b *Bridge) send(p adapters.Provider, id string, fn func(*actor)) {
 	if a == nil {
 		a = newActor(b, p, id)
 		b.actors[key] = a
+		for _, f := range b.later[key] {
+			a.dirty[f.event.Path] = f
+		}
+		delete(b.later, key)
 		b.wg.Add(1)
 		go func() {
 			defer b.wg.Done()

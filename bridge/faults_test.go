@@ -12,6 +12,7 @@ import (
 	"github.com/happyd/happyd/adapters/claude"
 	"github.com/happyd/happyd/adapters/codex"
 	"github.com/happyd/happyd/config"
+	"github.com/happyd/happyd/protocol"
 	"github.com/happyd/happyd/store"
 )
 
@@ -97,4 +98,51 @@ func TestExcludedDirectoryIsKnownAfterARestart(t *testing.T) {
 	r.restart()
 	r.write("s1.jsonl", `{"type":"custom-title","customTitle":"Secret title","sessionId":"s1"}`)
 	r.wait("the third was withheld", func() bool { return r.bridge.Counters()["withheld record of an excluded directory"] == 1 })
+}
+
+func TestSidecarsOfOldSessionsLoadNothing(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.History = config.History{Window: time.Hour} })
+	r.write("old.jsonl", prompt(1, "Old"))
+	r.write("old/subagents/agent-a1.jsonl", strings.Replace(prompt(2, "Look"), `"isSidechain":false`, `"isSidechain":true,"agentId":"a1"`, 1))
+	r.write("old/subagents/agent-a1.meta.json", `{"agentType":"Explore","description":"Look","toolUseId":"toolu_1"}`)
+	long := time.Now().Add(-2 * time.Hour)
+	for _, f := range []string{"old.jsonl", "old/subagents/agent-a1.jsonl", "old/subagents/agent-a1.meta.json"} {
+		if err := os.Chtimes(filepath.Join(r.home, "projects", "-p", f), long, long); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.write("zz.jsonl", prompt(1, "New"))
+	r.start()
+	r.wantTexts("zz", "New")
+	if s, ok := r.bridge.Sessions()["claude:old"]; ok {
+		t.Errorf("a session from before the history window was loaded: %+v", s)
+	}
+}
+
+func TestSidecarsThatWereReadAreNotReadAgain(t *testing.T) {
+	r := newRig(t, nil)
+	r.write("s1/subagents/agent-a1.meta.json", `{"agentType":"Explore","description":"Look","toolUseId":"toolu_1"}`)
+	r.start()
+	r.wait("the sidecar was read", func() bool {
+		_, ok, err := r.scope.Cursor(filepath.Join(r.home, "projects", "-p", "s1", "subagents", "agent-a1.meta.json"))
+		return ok && err == nil
+	})
+	r.restart()
+	r.write("zz.jsonl", prompt(1, "New"))
+	r.wantTexts("zz", "New")
+	if s, ok := r.bridge.Sessions()["claude:s1"]; ok {
+		t.Errorf("the session was loaded for nothing: %+v", s)
+	}
+	// What it said is still known.
+	side := func(l string) string { return strings.Replace(l, `"isSidechain":false`, `"isSidechain":true,"agentId":"a1"`, 1) }
+	r.write("s1/subagents/agent-a1.jsonl", side(prompt(5, "Look")), side(answer(6, "Found.", "end_turn")))
+	r.write("s1.jsonl", prompt(1, "Hi"), record("/home/dev/shop", "assistant", 2, `"message":{"id":"m2","role":"assistant","content":[{"type":"tool_use","id":"toolu_1","name":"Agent","input":{"description":"Look","prompt":"Something else"}}],"stop_reason":"tool_use"}`))
+	r.wait("the child starts", func() bool {
+		for _, e := range r.outbox("s1") {
+			if e.Ev.T == protocol.TypeStart {
+				return true
+			}
+		}
+		return false
+	})
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
-	"os"
 	"sort"
 
 	"github.com/happyd/happyd/adapters"
@@ -27,9 +26,7 @@ func (a *actor) read(ctx context.Context, dirty map[string]file) (again bool) {
 			continue
 		}
 		if f.place.Kind == adapters.KindMeta {
-			if data, err := os.ReadFile(path); err == nil && len(data) < 1<<20 {
-				a.pump.Observe(adapters.Observation{Kind: adapters.ObserveMeta, Stream: f.place.Stream, Data: data}, a.now())
-			}
+			a.readSidecar(path, f)
 			continue
 		}
 		if !a.readLog(ctx, path, f) {
@@ -185,6 +182,7 @@ func (a *actor) skip(ctx context.Context, dirty map[string]file) {
 	cursors := map[string][]byte{}
 	for path, f := range dirty {
 		if f.place.Kind != adapters.KindLog {
+			cursors[path] = sidecarCursor(f.event)
 			continue
 		}
 		key := f.place.Key
