@@ -51,7 +51,7 @@ func runCase(t *testing.T, c *cases.Case, mode cases.Mode) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, problem := range c.Check(streams) {
+	for _, problem := range c.Check(streams, mode) {
 		t.Error(problem)
 	}
 	m.Stop()

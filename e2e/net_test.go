@@ -55,7 +55,7 @@ func runNet(t *testing.T, dir string) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, problem := range c.Check(streams) {
+			for _, problem := range c.Check(streams, cases.Plain) {
 				t.Error(problem)
 			}
 			m.Stop()
