@@ -138,6 +138,7 @@ type Output struct {
 	Envelopes []protocol.Envelope
 	Opened    []string // streams that were registered: their records may flow
 	Noise     []string // streams that are nobody's child (warm-up, compaction…): forget them
+	Forgotten []string // streams that ended so long ago that nothing more of them is taken
 	Changed   bool     // Facts changed
 }
 

@@ -43,7 +43,7 @@ func (c *Core) Stop(key string) {
 }
 
 // maxStreams bounds the memory of finished subagents.
-const maxStreams = 1024
+const maxStreams = 512
 
 // pruneStreams forgets noise, then the longest finished subagents. A forgotten one that wakes up again is not shown: see Forgotten.
 func (c *Core) pruneStreams() {
@@ -75,6 +75,7 @@ func (c *Core) pruneStreams() {
 			c.opts.Seen.Add(Hash("forgotten", key))
 		}
 		delete(c.S.Streams, key)
+		c.out.Forgotten = append(c.out.Forgotten, key)
 	}
 }
 

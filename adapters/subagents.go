@@ -105,7 +105,7 @@ func (c *Core) addSpawn(stream, id string, t Tool) *Spawn {
 }
 
 // maxSpawns bounds the memory of closed spawns; open ones are kept.
-const maxSpawns = 512
+const maxSpawns = 256
 
 // pruneSpawns forgets closed spawns, those first whose child was seen. A child that shows up after its spawn was forgotten is
 // registered by its sidecar, or waits.

@@ -147,6 +147,9 @@ func (p *Pump) apply() bool {
 		p.buf.Drop(s)
 		p.noise[s] = true
 	}
+	for _, s := range o.Forgotten {
+		p.buf.Drop(s)
+	}
 	return len(o.Opened) > 0
 }
 

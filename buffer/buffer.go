@@ -52,7 +52,8 @@ type Buffer struct {
 	budget *Budget
 	reread Reread
 	queues map[string]*queue
-	opened []string // open streams with the latest opened last
+	opened []string        // open streams with the latest opened last
+	held   map[string]bool // streams that hold something; few, most of the time none
 }
 
 type queue struct {
@@ -65,7 +66,7 @@ type queue struct {
 
 // New makes a buffer. reread brings back what was dropped.
 func New(b *Budget, reread Reread) *Buffer {
-	return &Buffer{budget: b, reread: reread, queues: map[string]*queue{}}
+	return &Buffer{budget: b, reread: reread, queues: map[string]*queue{}, held: map[string]bool{}}
 }
 
 func (b *Buffer) queue(stream string) *queue {
@@ -96,6 +97,7 @@ func (b *Buffer) Push(stream string, r watch.Record, own bool) {
 	} else {
 		q.spans = append(q.spans, Span{Path: r.Path, From: r.Offset, To: r.Next, N: 1})
 	}
+	b.held[stream] = true
 	if !q.behind && b.budget.take(size(r)) {
 		q.ready = append(q.ready, r)
 	} else {
@@ -117,6 +119,7 @@ func (b *Buffer) Front(stream string) (watch.Record, bool, error) {
 		}
 	}
 	if len(q.ready) == 0 {
+		delete(b.held, stream)
 		return watch.Record{}, false, nil
 	}
 	return q.ready[0], true, nil
@@ -176,6 +179,7 @@ func (b *Buffer) pop(stream string, n int) {
 	}
 	if len(q.spans) == 0 {
 		q.spans, q.ready, q.behind = nil, nil, false
+		delete(b.held, stream)
 	}
 }
 
@@ -187,6 +191,7 @@ func (b *Buffer) Drop(stream string) {
 	}
 	b.release(q.ready)
 	delete(b.queues, stream)
+	delete(b.held, stream)
 	for i, s := range b.opened {
 		if s == stream {
 			b.opened = append(b.opened[:i], b.opened[i+1:]...)
@@ -197,7 +202,7 @@ func (b *Buffer) Drop(stream string) {
 
 // DropFile forgets the held records of a file that will be read again from its start.
 func (b *Buffer) DropFile(path string) {
-	for _, q := range b.queues {
+	for stream, q := range b.queues {
 		var kept []Span
 		dropped := false
 		for _, s := range q.spans {
@@ -212,6 +217,9 @@ func (b *Buffer) DropFile(path string) {
 			q.spans = kept
 			b.release(q.ready)
 			q.ready, q.behind = nil, len(kept) > 0
+			if len(kept) == 0 {
+				delete(b.held, stream)
+			}
 		}
 	}
 }
@@ -227,13 +235,22 @@ func (b *Buffer) Close() {
 	for _, q := range b.queues {
 		b.release(q.ready)
 	}
-	b.queues, b.opened = map[string]*queue{}, nil
+	b.queues, b.opened, b.held = map[string]*queue{}, nil, map[string]bool{}
 }
 
 // Ready lists the open streams that hold records, the latest opened first: a child's records follow its parent's call before
 // the parent goes on.
 func (b *Buffer) Ready() []string {
-	var out []string
+	n := 0
+	for s := range b.held {
+		if b.queues[s].open {
+			n++
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	out := make([]string, 0, n)
 	for i := len(b.opened) - 1; i >= 0; i-- {
 		if q := b.queues[b.opened[i]]; q != nil && len(q.spans) > 0 {
 			out = append(out, b.opened[i])
@@ -297,7 +314,9 @@ func (b *Buffer) Restore(held []Held) {
 	for _, h := range held {
 		q := b.queue(h.Stream)
 		q.spans = append([]Span(nil), h.Spans...)
-		q.behind = len(q.spans) > 0
+		if q.behind = len(q.spans) > 0; q.behind {
+			b.held[h.Stream] = true
+		}
 		if h.Open {
 			b.Open(h.Stream)
 		}
