@@ -109,12 +109,19 @@ func (s *session) admitResults(stream string, l *line, now int64) bool {
 		if sp.Hold == 0 {
 			sp.Hold = now
 		}
-		if now < sp.Hold+holdChild {
+		if s.loaded {
+			s.loaded, s.born = false, now
+		}
+		if now < s.holdEnd(sp) {
 			return false
 		}
 	}
 	return true
 }
+
+// holdEnd is until when a parent's record waits for the end of its child. The time in which nobody ran does not count: what is
+// waited for could not be read.
+func (s *session) holdEnd(sp *adapters.Spawn) int64 { return max(sp.Hold, s.born) + holdChild }
 
 // diedEarly says whether an error result is that of a child that did run. A call that could not start one has no child to wait for.
 func diedEarly(b block) bool {

@@ -148,10 +148,7 @@ func (Provider) Load(o adapters.SessionOptions, saved []byte) (adapters.Session,
 	if err := json.Unmarshal(saved, &st); err != nil {
 		return nil, err
 	}
-	for _, sp := range st.Core.Spawns {
-		if !sp.Closed {
-			sp.Hold = 0 // what a parent waits for could not be read while nobody ran: the wait begins anew
-		}
-	}
-	return newSession(o, &st), nil
+	s := newSession(o, &st)
+	s.loaded = true
+	return s, nil
 }

@@ -84,6 +84,9 @@ type session struct {
 	waiting map[string]bool // streams that are not registered yet
 	dirty   bool            // something changed that may register one
 	linkAt  int64           // when time alone may register one; 0 = never
+
+	loaded bool  // continued from a saved state, nothing held back since
+	born   int64 // when a continued session first held something back
 }
 
 var _ adapters.Session = (*session)(nil)

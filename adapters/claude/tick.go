@@ -71,7 +71,7 @@ func (s *session) Wake() int64 {
 	future(s.linkAt)
 	for _, sp := range s.c.S.Spawns {
 		if sp.Hold != 0 && !sp.Closed {
-			future(sp.Hold + holdChild)
+			future(s.holdEnd(sp))
 		}
 	}
 	return next
