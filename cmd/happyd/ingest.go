@@ -19,7 +19,10 @@ import (
 )
 
 // How long a client goes on trying when the daemon it streams to is restarted.
-const ingestPatience = time.Minute
+const (
+	ingestPatience = time.Minute
+	ingestRetry    = time.Second
+)
 
 func newIngestCmd(a *app) *cobra.Command {
 	return &cobra.Command{
@@ -67,43 +70,44 @@ func sendStream(ctx context.Context, stateDir, provider string, header []byte, i
 		return err
 	}
 	client.Close()
-	kept, err := os.CreateTemp("", "happyd-stream-")
+	kept, err := keepStream(in)
 	if err != nil {
-		return fmt.Errorf("keep the stream: %w", err)
+		return err
 	}
-	defer func() { err = errors.Join(err, kept.Close(), os.Remove(kept.Name())) }()
-	rest := io.Reader(io.TeeReader(in, kept))
+	defer func() { err = errors.Join(err, kept.close()) }()
 	var deadline time.Time
 	for {
-		sent, err := kept.Seek(0, io.SeekEnd)
-		if err != nil {
-			return fmt.Errorf("keep the stream: %w", err)
-		}
-		before := io.NewSectionReader(kept, 0, sent)
-		err = sendOnce(ctx, stateDir, provider, io.MultiReader(strings.NewReader(string(header)), before, rest))
+		began := time.Now()
+		err := sendOnce(ctx, stateDir, provider, header, kept)
 		if err == nil || ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if deadline.IsZero() {
+		if err := kept.failed(); err != nil {
+			return err
+		}
+		switch {
+		case deadline.IsZero() || time.Since(began) > ingestPatience/4: // it worked for a while
 			deadline = time.Now().Add(ingestPatience)
-		} else if time.Now().After(deadline) {
+		case time.Now().After(deadline):
 			return fmt.Errorf("hand the stream to the daemon: %w", err)
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(time.Second):
+		case <-time.After(ingestRetry):
 		}
 	}
 }
 
-func sendOnce(ctx context.Context, stateDir, provider string, body io.Reader) error {
+func sendOnce(ctx context.Context, stateDir, provider string, header []byte, kept *keptStream) error {
 	client, err := control.Dial(stateDir)
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	return client.Ingest(ctx, provider, body)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // whoever still reads the body then ends
+	return client.Ingest(ctx, provider, io.MultiReader(strings.NewReader(string(header)), kept.reader(ctx)))
 }
 
 // rolloutPatience is how long a stream waits for a log of its thread, which then says everything and better.
