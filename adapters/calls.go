@@ -47,6 +47,9 @@ func (c *Core) ToolStart(stream, key string, ordinal int, t Tool, x Extra) bool 
 		args = withKey(args, "sessionSubagent", sp.Subagent)
 	}
 	name := protocol.CleanText(t.Name)
+	if name == "" {
+		name = "Tool"
+	}
 	if c.opts.ToolNames == "spec" {
 		name = specName(name)
 	}

@@ -10,7 +10,11 @@ import (
 // ScanObject walks the top level of one valid JSON object and calls fn with each key and its raw value, in order. It is the
 // cheap first pass: it decodes nothing and allocates nothing for values. Malformed input ends the walk early; it never panics.
 // fn returns false to stop. Keys with escapes are passed as written.
-func ScanObject(data []byte, fn func(key, raw []byte) bool) {
+func ScanObject(data []byte, fn func(key, raw []byte) bool) { WalkObject(data, nil, fn) }
+
+// WalkObject is ScanObject with a look ahead: peek is called before a value is walked over, with all of data from the value's
+// first byte on; it returns false to stop. That is how the largest values are never looked at.
+func WalkObject(data []byte, peek, fn func(key, raw []byte) bool) {
 	i := skipSpace(data, 0)
 	if i >= len(data) || data[i] != '{' {
 		return
@@ -34,6 +38,9 @@ func ScanObject(data []byte, fn func(key, raw []byte) bool) {
 			return
 		}
 		i = skipSpace(data, i+1)
+		if peek != nil && !peek(key, data[i:]) {
+			return
+		}
 		end = valueEnd(data, i)
 		if end < 0 {
 			return
@@ -114,7 +121,7 @@ func valueEnd(b []byte, i int) int {
 
 // String decodes a raw JSON string; anything else is "". Lone surrogates and invalid UTF-8 become U+FFFD.
 func String(raw []byte) string {
-	if len(raw) < 2 || raw[0] != '"' {
+	if len(raw) < 2 || raw[0] != '"' || raw[len(raw)-1] != '"' {
 		return ""
 	}
 	if in := raw[1 : len(raw)-1]; bytes.IndexByte(in, '\\') < 0 && utf8.Valid(in) {

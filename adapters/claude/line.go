@@ -1,6 +1,7 @@
 package claude
 
 import (
+	"bytes"
 	"encoding/hex"
 	"strconv"
 	"time"
@@ -69,7 +70,13 @@ var (
 func parse(rec watch.Record) (*line, string) {
 	l := &line{}
 	skip := ""
-	adapters.ScanObject(rec.Data, func(key, raw []byte) bool {
+	peek := func(key, rest []byte) bool {
+		if string(key) == "attachment" {
+			skip = unreadStart(rest)
+		}
+		return skip == ""
+	}
+	adapters.WalkObject(rec.Data, peek, func(key, raw []byte) bool {
 		switch string(key) {
 		case "type":
 			l.typ = adapters.String(raw)
@@ -105,6 +112,20 @@ func parse(rec watch.Record) (*line, string) {
 		l.msg = parseMessage(l.message)
 	}
 	return l, ""
+}
+
+// unreadStart is unread for an attachment that begins with its type, as all do that the client writes.
+func unreadStart(rest []byte) string {
+	const start = `{"type":"`
+	if !bytes.HasPrefix(rest, []byte(start)) {
+		return ""
+	}
+	rest = rest[len(start):]
+	end := bytes.IndexByte(rest[:min(len(rest), 64)], '"')
+	if end < 0 || bytes.IndexByte(rest[:end], '\\') >= 0 || knownAttachments[string(rest[:end])] {
+		return ""
+	}
+	return "attachment " + string(rest[:end])
 }
 
 // unread names a nested object whose type is not read, "" for one that is.
