@@ -1,6 +1,7 @@
 package codex
 
 import (
+	"math"
 	"slices"
 	"strings"
 
@@ -20,15 +21,20 @@ func (s *session) Admit(it adapters.Item, now int64) bool {
 	}
 	f := s.file(key(it.Place, it.Rec))
 	if f.Layer == layerOpen && f.User && !f.Events && l.kind == kindResponse && l.sub == "message" && l.str("role") == "user" && userWaits(l) {
+		s.fronts[it.Stream] = front{ts: math.MaxInt64}
 		return false // whether an event repeats it is told by what follows
 	}
 	return s.admitOrder(it, l, f, now)
 }
 
+// maxAsks bounds how often one input makes the queues be asked again, should one of them never answer.
+const maxAsks = 8
+
 // A front is a record at the head of its queue that waits.
 type front struct {
 	ts, since int64
 	ends      []string // unfinished children whose end it reports
+	blind     bool     // it waits only because the heads of other queues were not looked at yet
 }
 
 // admitOrder keeps the threads of a session in the order of their times, which matters where several files are read at once, as
@@ -42,7 +48,9 @@ func (s *session) admitOrder(it adapters.Item, l *line, f *file, now int64) bool
 		return true
 	}
 	ends := s.unfinished(endedChildren(l))
-	if len(ends) == 0 && !s.mustWait(it, l.ts, now) {
+	wait := len(ends) > 0 || s.mustWait(it, l.ts, now)
+	blind := !wait && s.unknownFronts(it.Stream)
+	if !wait && !blind {
 		return true
 	}
 	if was.ts != l.ts {
@@ -51,13 +59,20 @@ func (s *session) admitOrder(it adapters.Item, l *line, f *file, now int64) bool
 	if now >= was.since+holdChild {
 		return true
 	}
-	was.ends = ends
+	was.ends, was.blind = ends, blind
 	s.fronts[it.Stream] = was
 	return false
 }
 
 func (s *session) mustWait(it adapters.Item, ts, now int64) bool {
 	for queue, f := range s.fronts {
+		if queue != it.Stream && f.ts < ts && f.blind {
+			if s.asks < maxAsks {
+				s.asks++
+				s.c.Open(queue) // this queue's head is known now: ask again for the older one
+			}
+			return true
+		}
 		if queue != it.Stream && f.ts < ts && !(slices.Contains(f.ends, it.Place.Stream) && len(s.unfinished([]string{it.Place.Stream})) > 0) {
 			return true
 		}
@@ -70,6 +85,29 @@ func (s *session) mustWait(it adapters.Item, ts, now int64) bool {
 		switch unseen := th == nil || th.Arrived == 0; {
 		case unseen && now < kid.At+holdChild, // its file is about to be found
 			!unseen && !s.drained && th.Arrived < ts:
+			return true
+		}
+	}
+	return false
+}
+
+// unknownFronts says whether another queue that flows holds records of which the first was not looked at since the one before it
+// was mapped.
+func (s *session) unknownFronts(own string) bool {
+	unknown := func(queue string) bool {
+		_, known := s.fronts[queue]
+		return !known && queue != own && s.c.Queued(queue) > 0
+	}
+	if unknown(adapters.Main) {
+		return true
+	}
+	for part, open := range s.Parts {
+		if open && unknown(part) {
+			return true
+		}
+	}
+	for id := range s.Kids {
+		if st := s.c.S.Streams[id]; st != nil && st.Registered && unknown(id) {
 			return true
 		}
 	}

@@ -9,7 +9,7 @@ import (
 // Arrive implements adapters.Session: what links a thread to its parent, and which layer its file shows.
 func (s *session) Arrive(it adapters.Item, now int64) {
 	l := it.Value.(*line)
-	s.Now, s.drained = now, false
+	s.Now, s.drained, s.asks = now, false, 0
 	s.c.SetNow(now)
 	th := s.threadOf(it.Place.Stream)
 	th.Arrived = max(th.Arrived, l.ts)

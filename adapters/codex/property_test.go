@@ -211,7 +211,7 @@ func checkAnyOrder(t *testing.T, name string, sessions map[string][][]input, see
 }
 
 func TestCorpusInAnyOrder(t *testing.T) {
-	seeds := 3
+	seeds := 2
 	if testing.Short() {
 		seeds = 1
 	}

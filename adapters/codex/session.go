@@ -16,6 +16,7 @@ type session struct {
 
 	drained bool             // every file was read to its end since the latest record
 	fronts  map[string]front // records that wait for older ones of other threads, by queue
+	asks    int              // how often the queues were asked again since something moved
 
 	// Of the record that is being mapped.
 	stream string
@@ -95,7 +96,7 @@ func (s *session) own(p adapters.Place) string {
 func (s *session) Map(it adapters.Item, now int64) {
 	l := it.Value.(*line)
 	k := key(it.Place, it.Rec)
-	s.stream, s.l, s.ord, s.Now = it.Place.Stream, l, 0, now
+	s.stream, s.l, s.ord, s.Now, s.asks = it.Place.Stream, l, 0, now, 0
 	s.f, s.th = s.file(k), s.threadOf(s.stream)
 	ident := s.f.identity(k, l, it.Rec.Offset)
 	copied := s.f.step(l, s.own(it.Place))

@@ -60,7 +60,7 @@ func (s *session) openParts() bool {
 // Tick implements adapters.Session.
 func (s *session) Tick(now int64, drained bool) {
 	s.c.SetNow(now)
-	s.Now, s.drained = now, drained
+	s.Now, s.drained, s.asks = now, drained, 0
 	s.link()
 	if !drained || s.openParts() {
 		return
@@ -99,7 +99,9 @@ func (s *session) Wake() int64 {
 	at(s.lazyAt(adapters.Main))
 	at(s.goneAt())
 	for _, f := range s.fronts {
-		at(f.since + holdChild)
+		if f.since != 0 {
+			at(f.since + holdChild)
+		}
 	}
 	for _, open := range s.Parts {
 		if !open {
