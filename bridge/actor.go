@@ -256,7 +256,9 @@ func (a *actor) round(ctx context.Context) time.Duration {
 		return 0
 	}
 	a.checkSilence()
-	a.pump.Tick(a.now(), !again)
+	// Before the first scan is over, or with files waiting, what decides may stand in a log that was not looked at yet.
+	scanned := a.b.scannedAll()
+	a.pump.Tick(a.now(), !again && scanned && !a.more())
 	a.collect()
 	wait := a.flush(ctx)
 	a.noteOrphans(ctx)
@@ -265,7 +267,18 @@ func (a *actor) round(ctx context.Context) time.Duration {
 	if again {
 		return time.Second
 	}
-	return a.nextLook(wait)
+	next := a.nextLook(wait)
+	if !scanned {
+		next = max(next, scanLook) // what is overdue waits for the scan, whose end is a signal
+	}
+	return next
+}
+
+// more says whether files came in that this round did not read.
+func (a *actor) more() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.dirty) > 0
 }
 
 // isGone says whether the user deleted the session.

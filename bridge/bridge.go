@@ -75,12 +75,13 @@ type Machine struct {
 const (
 	DefaultNewborn = 3 * time.Second
 
-	aliveAfterGrowth = 10 * time.Minute // without a process file, a log that grew lately belongs to a live agent
-	giveUpOnCalls    = 6 * time.Hour    // …but a tool may run longer than that in silence
-	tailStill        = 5 * time.Second  // after which a final line without newline counts
-	unloadAfter      = time.Minute      // of rest
-	aliveCheck       = 5 * time.Second  // between looks at the processes, while there are any
-	batchBytes       = 1 << 20          // of records per transaction, about
+	aliveAfterGrowth = 10 * time.Minute       // without a process file, a log that grew lately belongs to a live agent
+	giveUpOnCalls    = 6 * time.Hour          // …but a tool may run longer than that in silence
+	tailStill        = 5 * time.Second        // after which a final line without newline counts
+	unloadAfter      = time.Minute            // of rest
+	aliveCheck       = 5 * time.Second        // between looks at the processes, while there are any
+	scanLook         = 100 * time.Millisecond // between looks while the first scan runs
+	batchBytes       = 1 << 20                // of records per transaction, about
 	batchRecords     = 500
 )
 

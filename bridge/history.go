@@ -89,6 +89,11 @@ func (b *Bridge) scanned(ctx context.Context, key string) {
 	b.mu.Lock()
 	delete(b.pending, key)
 	done := len(b.pending) == 0
+	if done {
+		for _, a := range b.actors {
+			a.wake() // the clock may decide now
+		}
+	}
 	b.mu.Unlock()
 	if done {
 		b.correctPresence()
