@@ -134,7 +134,9 @@ func TestSidecarsThatWereReadAreNotReadAgain(t *testing.T) {
 		t.Errorf("the session was loaded for nothing: %+v", s)
 	}
 	// What it said is still known.
-	side := func(l string) string { return strings.Replace(l, `"isSidechain":false`, `"isSidechain":true,"agentId":"a1"`, 1) }
+	side := func(l string) string {
+		return strings.Replace(l, `"isSidechain":false`, `"isSidechain":true,"agentId":"a1"`, 1)
+	}
 	r.write("s1/subagents/agent-a1.jsonl", side(prompt(5, "Look")), side(answer(6, "Found.", "end_turn")))
 	r.write("s1.jsonl", prompt(1, "Hi"), record("/home/dev/shop", "assistant", 2, `"message":{"id":"m2","role":"assistant","content":[{"type":"tool_use","id":"toolu_1","name":"Agent","input":{"description":"Look","prompt":"Something else"}}],"stop_reason":"tool_use"}`))
 	r.wait("the child starts", func() bool {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"os"
 	"sort"
 
 	"github.com/happyd/happyd/adapters"
@@ -23,6 +24,9 @@ func (a *actor) read(ctx context.Context, dirty map[string]file) (again bool) {
 		f := dirty[path]
 		if f.p != a.p {
 			a.b.count("log of a session that is mapped from a stream, or the other way round", 1)
+			if a.b.form(f.p) == FormStream {
+				_ = os.Remove(path) // the log says all of it; what was piped in must not lie about for ever
+			}
 			continue
 		}
 		if f.place.Kind == adapters.KindMeta {

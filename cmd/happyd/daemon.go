@@ -51,8 +51,9 @@ type daemon struct {
 	url   string // of the server
 	http  *http.Client
 
-	mu   sync.Mutex
-	live *session // the parts that belong to one login
+	mu      sync.Mutex
+	live    *session       // the parts that belong to one login
+	streams map[string]int // clients by the id of the stream that they send now
 }
 
 // session is what belongs to one account on one server.
@@ -191,7 +192,7 @@ func (d *daemon) serve(ctx context.Context, first bool) error {
 	})
 	run("clock", inner, func(ctx context.Context) error { return watchClock(ctx, s.bridge.Rescan) })
 	if first {
-		left := d.undecided() // before new ones come
+		left := d.leftStreams() // before new ones come
 		run("streams", inner, func(ctx context.Context) error { return d.adoptSpool(ctx, left) })
 	}
 	if first && d.o.Pipe != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -131,19 +132,16 @@ func (d *daemon) ingest(ctx context.Context, provider string, body io.Reader) er
 		defer close(lines)
 		r := bufio.NewReaderSize(body, 64<<10)
 		for {
-			line, err := r.ReadBytes('\n')
-			if len(line) > 0 && line[len(line)-1] != '\n' {
-				line = append(line, '\n')
-			}
-			if len(line) > 0 {
+			piece, err := r.ReadSlice('\n') // of a long line only a part: it need not fit in memory
+			if len(piece) > 0 {
 				select {
-				case lines <- line:
+				case lines <- bytes.Clone(piece):
 				case <-ctx.Done():
 					readErr <- ctx.Err()
 					return
 				}
 			}
-			if err != nil {
+			if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
 				if errors.Is(err, io.EOF) {
 					err = nil
 				}

@@ -28,12 +28,13 @@ type spool struct {
 	known   bool // the stream has told its thread, or never will
 	decided bool
 	dropped bool // a log takes its place
+	inside  bool // of a line: its rest follows
 	file    *os.File
 }
 
 func (s *spool) pending() string { return filepath.Join(s.d.spoolDir(), s.id+pendingSuffix) }
 
-// add keeps one line.
+// add keeps a line, or the next piece of a long one.
 func (s *spool) add(line []byte) error {
 	if s.dropped {
 		return nil
@@ -47,10 +48,12 @@ func (s *spool) add(line []byte) error {
 			return fmt.Errorf("keep the stream: %w", err)
 		}
 		s.file = f
+		s.d.stream(s.id, +1)
 	}
-	if !s.known {
+	if !s.known && !s.inside {
 		s.thread, s.known = codex.StreamThread(line)
 	}
+	s.inside = line[len(line)-1] != '\n'
 	if _, err := s.file.Write(line); err != nil {
 		return fmt.Errorf("keep the stream: %w", err)
 	}
@@ -82,8 +85,8 @@ func (s *spool) finish(ctx context.Context, decide <-chan time.Time) error {
 	if s.file == nil {
 		return nil
 	}
-	if _, err := s.file.WriteString(bridge.StreamEnd + "\n"); err != nil {
-		return fmt.Errorf("keep the stream: %w", err)
+	if err := endStream(s.file); err != nil {
+		return err
 	}
 	if decide != nil {
 		select {
@@ -98,7 +101,34 @@ func (s *spool) finish(ctx context.Context, decide <-chan time.Time) error {
 func (s *spool) close() {
 	if s.file != nil {
 		_ = s.file.Close()
+		s.d.stream(s.id, -1)
 	}
+}
+
+// endStream appends the end, on a line of its own whatever the last one is.
+func endStream(f *os.File) error {
+	if _, err := f.WriteString("\n" + bridge.StreamEnd + "\n"); err != nil {
+		return fmt.Errorf("keep the stream: %w", err)
+	}
+	return nil
+}
+
+// stream counts the clients that send the stream of an id now.
+func (d *daemon) stream(id string, n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.streams == nil {
+		d.streams = map[string]int{}
+	}
+	if d.streams[id] += n; d.streams[id] == 0 {
+		delete(d.streams, id)
+	}
+}
+
+func (d *daemon) streaming(id string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.streams[id] > 0
 }
 
 // hasLog says whether a session has a log of its own.
@@ -109,45 +139,59 @@ func (d *daemon) hasLog(provider, session string) bool {
 	return live != nil && live.bridge.HasLog(provider, session)
 }
 
-// undecided lists the streams that were undecided when the last daemon ended.
-func (d *daemon) undecided() []string {
-	left, _ := filepath.Glob(filepath.Join(d.spoolDir(), "*"+pendingSuffix)) // the pattern is well-formed
-	return left
+// leftStreams lists the streams that the last daemon did not see to their end.
+func (d *daemon) leftStreams() []string {
+	pending, _ := filepath.Glob(filepath.Join(d.spoolDir(), "*"+pendingSuffix)) // the patterns are well-formed
+	decided, _ := filepath.Glob(filepath.Join(d.spoolDir(), "*~*.jsonl"))
+	return append(pending, decided...)
 }
 
-// adoptSpool decides about them.
+// adoptSpool ends them, unless their clients come again.
 func (d *daemon) adoptSpool(ctx context.Context, left []string) error {
 	if len(left) == 0 {
 		return nil
 	}
-	var err error
 	select {
 	case <-ctx.Done():
 		return nil
 	case <-time.After(rolloutPatience):
 	}
 	for _, path := range left {
-		s := &spool{d: d, id: strings.TrimSuffix(filepath.Base(path), pendingSuffix)}
-		if s.file, err = os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0o600); errors.Is(err, os.ErrNotExist) {
-			continue // its client came again meanwhile
-		} else if err != nil {
+		if err := d.adopt(ctx, path); err != nil {
 			return fmt.Errorf("adopt a stream: %w", err)
-		}
-		var cur watch.Cursor
-		if b, err := watch.Read(path, cur, watch.Limits{MaxRecords: 20, AcceptTail: true}); err == nil {
-			for _, r := range b.Records {
-				if !s.known {
-					s.thread, s.known = codex.StreamThread(r.Data)
-				}
-			}
-		}
-		err = s.finish(ctx, nil)
-		s.close()
-		if err != nil {
-			return err
 		}
 	}
 	return nil
+}
+
+func (d *daemon) adopt(ctx context.Context, path string) error {
+	id, pending := strings.CutSuffix(filepath.Base(path), pendingSuffix)
+	if !pending {
+		_, id, _ = strings.Cut(strings.TrimSuffix(id, ".jsonl"), "~")
+	}
+	if d.streaming(id) {
+		return nil // its client sends all of it again
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // decided, or delivered to its end, meanwhile
+	}
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if !pending {
+		return endStream(f) // perhaps once more: then it is only removed
+	}
+	s := &spool{d: d, id: id, file: f}
+	if b, err := watch.Read(path, watch.Cursor{}, watch.Limits{MaxRecords: 20, AcceptTail: true}); err == nil {
+		for _, r := range b.Records {
+			if !s.known {
+				s.thread, s.known = codex.StreamThread(r.Data)
+			}
+		}
+	}
+	return s.finish(ctx, nil)
 }
 
 // spoolProvider finds the kept streams; everything else is codex's own.
