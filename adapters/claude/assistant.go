@@ -215,5 +215,5 @@ func (s *session) endTurn(status protocol.Status) {
 		s.flushUsage() // an answer that broke off has no final count, and its turn ends with the error
 	}
 	s.c.EndTurn(status)
-	s.LastText = false
+	s.LastText, s.Died = false, false
 }

@@ -311,3 +311,11 @@ func TestStoppedByTheUserInTheSidecar(t *testing.T) {
 	l.wait(2100 * time.Millisecond)
 	l.want("kid stop")
 }
+
+func parseTS(s string) int64 {
+	ts, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		return 0
+	}
+	return ts.UnixMilli()
+}

@@ -164,6 +164,9 @@ func (s *session) Observe(o adapters.Observation, now int64) {
 		if s.ProcAt == 0 || !o.Process.Alive && s.Proc.Alive {
 			s.ProcAt = now
 		}
+		if was := s.Proc.PID; was != 0 && o.Process.PID != 0 && was != o.Process.PID {
+			s.Died = s.c.S.Turn != nil // another process goes on with the session: the first one left its turn in the middle
+		}
 		s.Proc = o.Process
 	case adapters.ObserveEnd:
 		s.finish()

@@ -54,6 +54,7 @@ type state struct {
 	LastText bool              `json:"lastText,omitempty"`
 	Proc     adapters.Process  `json:"proc,omitempty"`
 	ProcAt   int64             `json:"procAt,omitempty"`
+	Died     bool              `json:"died,omitempty"`   // the process that opened the turn is gone
 	Titles   [3]string         `json:"titles,omitempty"` // custom, AI, first prompt
 }
 

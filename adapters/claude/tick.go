@@ -29,7 +29,11 @@ func (s *session) Tick(now int64, drained bool) {
 		s.endTurn(s.Pending.Status)
 	}
 	if t := s.idleAt(); t != 0 && now >= t {
-		s.endTurn(s.closingStatus(protocol.StatusCancelled))
+		status := protocol.StatusCancelled
+		if s.Died {
+			status = protocol.StatusFailed
+		}
+		s.endTurn(s.closingStatus(status))
 	}
 	if t := s.goneAt(); t != 0 && now >= t {
 		s.finish()
