@@ -93,7 +93,7 @@ func (c *Core) End(key, by string) {
 			return
 		}
 	}
-	st.Ends = append(st.Ends, by)
+	st.Ends, st.EndAt = append(st.Ends, by), c.now
 	if len(st.Ends) > maxEnds && st.Resumes > 0 {
 		st.Ends = st.Ends[1:]
 		st.Resumes-- // the resume that this end came before

@@ -46,6 +46,7 @@ type Stream struct {
 	Msg        string   `json:"msg,omitempty"`  // provider's id of its latest message
 	Terminal   int      `json:"term,omitempty"` // 0 = working, else how sure its own log is of the end: TerminalWeak, TerminalSure
 	At         int64    `json:"at,omitempty"`   // clock when its latest record was mapped
+	EndAt      int64    `json:"ea,omitempty"`   // clock when its end was last reported
 	TS         int64    `json:"ts,omitempty"`   // timestamp of its latest record
 	Card       bool     `json:"card,omitempty"` // we made the card: close it with the stop
 

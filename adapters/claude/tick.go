@@ -103,7 +103,7 @@ func (s *session) stopAt(key string) int64 {
 	case adapters.TerminalWeak:
 		return st.At + settleWeak
 	}
-	return st.At + settleNever
+	return max(st.At, st.EndAt) + settleNever // it may have been silent for long before its last words
 }
 
 // ended says whether a subagent's current run is over as far as anyone reports.
