@@ -97,6 +97,9 @@ func killed(t *testing.T, m *harness.Machine, n int, seed uint64) {
 	}
 	m.Settle()
 	before := wantMapped(t, m)
+	if t.Failed() {
+		return
+	}
 	t.Logf("%d kills in %v; %d records became %d envelopes", n, took.Round(time.Second),
 		loggen.Records(one)+loggen.Records(two), len(before["c0ffee00-0000-4000-8000-0000000000a1"].Envs)+len(before["c0ffee00-0000-4000-8000-0000000000a2"].Envs))
 

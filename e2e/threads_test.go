@@ -3,7 +3,9 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -86,6 +88,17 @@ func wantMapped(t *testing.T, m *harness.Machine) map[string]harness.Stream {
 		}
 		for thread := range have {
 			t.Errorf("%s: thread %q has no log", id, thread)
+		}
+	}
+	if t.Failed() && os.Getenv("HAPPYD_KEEP") != "" {
+		for id, stream := range streams {
+			data, err := json.Marshal(stream)
+			if err == nil {
+				err = os.WriteFile(m.Path("stream-"+id+".json"), data, 0o600)
+			}
+			if err != nil {
+				t.Log(err)
+			}
 		}
 	}
 	return streams

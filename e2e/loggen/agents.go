@@ -106,7 +106,10 @@ func (g *generator) weave(kids []*child) (all []Write, ends []int) {
 		next[i]++
 		if next[i] == len(k.writes)-early[i] {
 			ends[i] = len(all)
-			all = append(all, k.writes[next[i]:]...) // late, but not by much
+			for _, w := range k.writes[next[i]:] {
+				w.Quick = true // late, but not by much
+				all = append(all, w)
+			}
 			next[i] = len(k.writes)
 			left--
 		}

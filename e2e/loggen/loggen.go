@@ -35,6 +35,7 @@ type Write struct {
 	Path    string
 	Data    []byte
 	Replace bool
+	Quick   bool // follows the write before at once
 	Records int
 }
 

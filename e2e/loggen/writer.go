@@ -28,7 +28,7 @@ func (w Writer) Run(ctx context.Context, all []Write) error {
 		case <-time.After(time.Duration(rng.Int64N(int64(2 * mean)))):
 		}
 	}
-	for _, one := range all {
+	for i, one := range all {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -42,7 +42,7 @@ func (w Writer) Run(ctx context.Context, all []Write) error {
 			}
 		} else {
 			cut := len(one.Data)
-			if rng.IntN(4) == 0 {
+			if rng.IntN(4) == 0 && !one.Quick {
 				cut = rng.IntN(len(one.Data))
 			}
 			if err := appendTo(path, one.Data[:cut]); err != nil {
@@ -55,7 +55,9 @@ func (w Writer) Run(ctx context.Context, all []Write) error {
 				}
 			}
 		}
-		pause(w.Pace)
+		if i+1 == len(all) || !all[i+1].Quick {
+			pause(w.Pace)
+		}
 	}
 	return nil
 }
