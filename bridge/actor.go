@@ -56,6 +56,7 @@ type actor struct {
 	proc     adapters.Process
 	streamed string // a kept stream that was read to its end, to be removed once that is durable
 	changed  bool   // saved differs from what is stored
+	slot     bool   // it holds one of Bridge.slots
 	silent   bool   // the silence of the log was taken for the process's end
 	broken   bool   // the store's state cannot be used: the session rests
 }
@@ -251,6 +252,10 @@ func (a *actor) round(ctx context.Context) time.Duration {
 		}
 		a.pump.Observe(o, a.now())
 	}
+	if len(dirty) > 0 && !a.takeSlot(ctx) {
+		return 0
+	}
+	defer a.freeSlot()
 	again := a.read(ctx, dirty)
 	if ctx.Err() != nil {
 		return 0
@@ -261,6 +266,7 @@ func (a *actor) round(ctx context.Context) time.Duration {
 	a.pump.Tick(a.now(), !again && scanned && !a.more())
 	a.collect()
 	wait := a.flush(ctx)
+	a.freeSlot()
 	a.noteOrphans(ctx)
 	a.presence()
 	a.show()
@@ -272,6 +278,25 @@ func (a *actor) round(ctx context.Context) time.Duration {
 		next = max(next, scanLook) // what is overdue waits for the scan, whose end is a signal
 	}
 	return next
+}
+
+// takeSlot waits for the right to read a batch: what is read and not yet stored is in memory, so few sessions may at a time,
+// however many have something to read. It reports false when ctx ended.
+func (a *actor) takeSlot(ctx context.Context) bool {
+	select {
+	case a.b.slots <- struct{}{}:
+		a.slot = true
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+func (a *actor) freeSlot() {
+	if a.slot {
+		<-a.b.slots
+		a.slot = false
+	}
 }
 
 // more says whether files came in that this round did not read.

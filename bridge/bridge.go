@@ -83,6 +83,7 @@ const (
 	scanLook         = 100 * time.Millisecond // between looks while the first scan runs
 	batchBytes       = 1 << 20                // of records per transaction, about
 	batchRecords     = 500
+	readers          = 8 // sessions that read at a time
 )
 
 // Bridge runs the way from the files to the outbox. Its methods may be called from any goroutine.
@@ -94,7 +95,8 @@ type Bridge struct {
 	provider map[string]adapters.Provider // by root name and path
 	roots    map[string]watch.Root
 
-	wg sync.WaitGroup
+	wg    sync.WaitGroup
+	slots chan struct{} // as many sessions read at a time
 
 	mu      sync.Mutex
 	ctx     context.Context
@@ -138,7 +140,7 @@ func New(o Options) *Bridge {
 		actors: map[string]*actor{}, unknown: map[string]watch.Event{}, procs: map[string]process{}, alive: map[string]*life{},
 		counts: map[string]int64{}, old: map[string][]byte{}, pending: map[string]bool{},
 		orphans: map[string]orphans{}, logs: map[string]bool{}, places: map[string]located{}, indexes: map[string]*index{},
-		later: map[string][]file{},
+		later: map[string][]file{}, slots: make(chan struct{}, readers),
 	}
 	var roots []watch.Root
 	for _, s := range o.Sources {

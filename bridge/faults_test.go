@@ -148,3 +148,25 @@ func TestSidecarsThatWereReadAreNotReadAgain(t *testing.T) {
 		return false
 	})
 }
+
+func TestFewSessionsReadAtATime(t *testing.T) {
+	r := newRig(t, nil)
+	r.start()
+	for range readers {
+		r.bridge.slots <- struct{}{}
+	}
+	r.write("s1.jsonl", prompt(1, "Hi"))
+	r.wait("the session was met", func() bool { return len(r.bridge.Sessions()) == 1 })
+	time.Sleep(100 * time.Millisecond)
+	if got := r.texts("s1"); len(got) > 0 {
+		t.Errorf("read without its turn: %q", got)
+	}
+	<-r.bridge.slots
+	r.wantTexts("s1", "Hi")
+	r.bridge.slots <- struct{}{}
+	r.write("s1.jsonl", prompt(2, "More"))
+	time.Sleep(50 * time.Millisecond)
+	r.stop() // while it waits for its turn
+	r.start()
+	r.wantTexts("s1", "Hi", "More")
+}

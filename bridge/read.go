@@ -112,6 +112,10 @@ func (a *actor) readLog(ctx context.Context, path string, f file) bool {
 		if ctx.Err() != nil || a.b.o.Full() || a.gated() {
 			return false
 		}
+		// A long log takes turns with the others.
+		if a.freeSlot(); !a.takeSlot(ctx) {
+			return false
+		}
 	}
 }
 
