@@ -170,10 +170,7 @@ func (s *session) mapMainAssistant(l *line) {
 		}
 	}
 	if s.Pending != nil && s.Pending.Msg != l.msg.id {
-		if !s.Pending.Held && l.ts-s.Pending.TS > s.Pending.Grace {
-			s.endTurn(s.Pending.Status)
-		}
-		s.Pending = nil
+		s.Pending = nil // it goes on
 	}
 	if l.apiError {
 		s.c.Speak(adapters.Main, s.Prompt)

@@ -80,7 +80,8 @@ func (s *session) mapChildUser(key string, st *adapters.Stream, l *line) {
 }
 
 // admitResults holds a parent's record with the result of a foreground child until the child's own end was read, at most
-// holdChild: the child's last lines are often written after the result.
+// holdChild: the child's last lines are often written after the result. What was read of the child and waits itself, for its own
+// children, is waited for longer.
 func (s *session) admitResults(stream string, l *line, now int64) bool {
 	if l.typ != "user" {
 		return true

@@ -10,6 +10,7 @@ import (
 
 // mapMain maps one record of the main thread.
 func (s *session) mapMain(l *line) {
+	s.lapse(l)
 	switch l.typ {
 	case "user":
 		s.mapMainUser(l)
@@ -26,6 +27,14 @@ func (s *session) mapMain(l *line) {
 		if url := adapters.String(v[1]); url != "" {
 			s.c.Service(adapters.Main, 0, fmt.Sprintf("Pull request #%d: %s", adapters.Int(v[0]), url))
 		}
+	}
+}
+
+// lapse closes a turn whose announced end nothing contradicted in time, as the timestamps tell: so that reading afterwards decides
+// as the clock did.
+func (s *session) lapse(l *line) {
+	if s.pendingAt() != 0 && l.ts-s.Pending.TS > s.Pending.Grace && s.Pending.Msg != l.msg.id {
+		s.endTurn(s.Pending.Status)
 	}
 }
 

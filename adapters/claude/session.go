@@ -18,6 +18,7 @@ const (
 	graceGone    = 2000  // after the process ended: its last lines come up to 0.3 s later
 	graceIdle    = 3000  // after the process says idle: what it wrote before may still be on its way to the disk
 	holdChild    = 2000  // how long a parent waits for the end of a foreground child
+	holdDeep     = 30000 // how long it waits for records of the child that were read but wait for its own children
 	settleSure   = 300   // after a child's own final message
 	settleWeak   = 1000  // after a message that may be final (old versions log no stop reason)
 	settleNever  = 2000  // when only others say that the child ended
