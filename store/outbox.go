@@ -137,6 +137,15 @@ func (c *Scope) Pending() map[string]Queue {
 	return maps.Clone(c.pending)
 }
 
+// QueuedBytes returns the size of the scope's unacknowledged messages. At its
+// limit the bridge stops reading: the logs are the buffer then. What another
+// account left behind does not count: it may never be sent.
+func (c *Scope) QueuedBytes() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.bytes
+}
+
 // Queued returns the counters of one session's outbox.
 func (c *Scope) Queued(key string) Queue {
 	c.mu.Lock()

@@ -2,6 +2,8 @@ package store
 
 import (
 	"bytes"
+	"context"
+	"path/filepath"
 	"testing"
 )
 
@@ -19,4 +21,40 @@ func FuzzDecodeMessage(f *testing.F) {
 			t.Errorf("%+v became %+v, %v", m, again, err)
 		}
 	})
+}
+
+func TestOneAccountsBacklogIsNotAnothers(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "happyd.db")
+	s, err := Open(path, Options{hasty: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := s.Scope("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Commit(context.Background(), Commit{Session: "s", Messages: []Message{{LocalID: "1", Sealed: make([]byte, 1000)}}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if s, err = Open(path, Options{hasty: true}); err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	a, _ = s.Scope("a")
+	b, err := s.Scope("b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.QueuedBytes() < 1000 || b.QueuedBytes() != 0 {
+		t.Errorf("queued %d and %d bytes", a.QueuedBytes(), b.QueuedBytes())
+	}
+	if err := a.Commit(context.Background(), Commit{Session: "s", DropOutbox: true}); err != nil {
+		t.Fatal(err)
+	}
+	if a.QueuedBytes() != 0 {
+		t.Errorf("%d bytes are left", a.QueuedBytes())
+	}
 }

@@ -52,6 +52,7 @@ type Scope struct {
 
 	mu      sync.Mutex
 	pending map[string]Queue // by session key; only sessions with entries
+	bytes   int64            // of them all
 }
 
 func newScope(s *Store, name string) *Scope {
@@ -67,6 +68,7 @@ func (c *Scope) load(b *bolt.Bucket) error {
 	return sessions.ForEachBucket(func(key []byte) error {
 		if q := getQueue(sessions.Bucket(key)); q.Count > 0 {
 			c.pending[string(key)] = q
+			c.bytes += q.Bytes
 		}
 		return nil
 	})
@@ -179,6 +181,7 @@ func (c *Scope) change(ctx context.Context, key string, size int, fn func(root, 
 func (c *Scope) setPending(key string, q Queue) {
 	c.mu.Lock()
 	delta := q.Bytes - c.pending[key].Bytes
+	c.bytes += delta
 	if q.Count == 0 {
 		delete(c.pending, key)
 	} else {

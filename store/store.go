@@ -225,7 +225,6 @@ func (s *Store) Health() error {
 }
 
 // OutboxBytes returns the size of all unacknowledged messages of all scopes.
-// At its limit the bridge stops reading: the logs are the buffer then.
 func (s *Store) OutboxBytes() int64 {
 	s.stateMu.Lock()
 	defer s.stateMu.Unlock()

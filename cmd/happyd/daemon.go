@@ -200,7 +200,7 @@ func (d *daemon) serve(ctx context.Context, first bool) error {
 			if err := d.ingest(ctx, d.o.PipeProvider, d.o.Pipe); err != nil {
 				return err
 			}
-			d.waitDelivered(ctx)
+			waitDelivered(ctx, scope)
 			stop(errPipeDone)
 			return nil
 		})
@@ -226,7 +226,7 @@ var errPipeDone = errors.New("the stream has ended")
 const deliverPatience = 30 * time.Second
 
 // waitDelivered returns once nothing has been queued for a while.
-func (d *daemon) waitDelivered(ctx context.Context) {
+func waitDelivered(ctx context.Context, scope *store.Scope) {
 	t := time.NewTicker(200 * time.Millisecond)
 	defer t.Stop()
 	quiet, began := time.Now(), time.Now()
@@ -236,7 +236,7 @@ func (d *daemon) waitDelivered(ctx context.Context) {
 			return
 		case <-t.C:
 		}
-		if d.store.OutboxBytes() > 0 {
+		if scope.QueuedBytes() > 0 {
 			quiet = time.Now()
 		}
 	}
@@ -257,7 +257,7 @@ func (d *daemon) bridgeOptions(s *session) bridge.Options {
 	limit := int64(d.cfg.Uplink.MaxQueue)
 	return bridge.Options{
 		Sources: sources, Scope: s.scope, Account: s.account, Uplink: s.uplink,
-		Full:    func() bool { return d.store.OutboxBytes() >= limit },
+		Full:    func() bool { return s.scope.QueuedBytes() >= limit },
 		History: d.cfg.Sessions.History, Projects: d.cfg.Projects, Memory: int64(d.cfg.Buffer.Memory),
 		Tools: d.cfg.Protocol.ToolNames,
 		Machine: bridge.Machine{

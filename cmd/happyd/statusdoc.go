@@ -52,7 +52,7 @@ func (d *daemon) status(context.Context) (control.StatusDoc, error) {
 		doc.Server.Error = err.Error()
 	}
 	limit := int64(d.cfg.Uplink.MaxQueue)
-	doc.Queue = control.QueueStatus{Messages: up.Queued, Bytes: d.store.OutboxBytes(), Limit: limit, Full: d.store.OutboxBytes() >= limit}
+	doc.Queue = control.QueueStatus{Messages: up.Queued, Bytes: s.scope.QueuedBytes(), Limit: limit, Full: s.scope.QueuedBytes() >= limit}
 	doc.Orphans = s.bridge.Orphans()
 	doc.Counters = s.bridge.Counters()
 	for what, n := range s.bridge.Left() {
