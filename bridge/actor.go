@@ -227,6 +227,7 @@ func (a *actor) round(ctx context.Context) time.Duration {
 		return unloadAfter
 	}
 	if a.b.o.Full() {
+		a.glance()
 		a.show()
 		return time.Second // the logs are the buffer
 	}

@@ -168,7 +168,9 @@ func (b *Bridge) Rescan() { b.watcher.Rescan() }
 func (b *Bridge) Watching() watch.Status { return b.watcher.Status() }
 
 // Run works until ctx ends. What was read by then is durable.
-func (b *Bridge) Run(ctx context.Context) error {
+func (b *Bridge) Run(outer context.Context) error {
+	ctx, cancel := context.WithCancel(outer)
+	defer cancel()
 	b.mu.Lock()
 	b.ctx = ctx
 	b.mu.Unlock()
@@ -181,9 +183,10 @@ func (b *Bridge) Run(ctx context.Context) error {
 		b.watchProcesses(ctx)
 	}()
 	err := b.watcher.Run(ctx, func(e watch.Event) { b.event(ctx, e) })
+	cancel() // where the watcher broke, the sessions must end, too
 	b.flushOld(context.WithoutCancel(ctx))
 	b.wg.Wait()
-	if ctx.Err() != nil {
+	if outer.Err() != nil {
 		return nil
 	}
 	if err != nil {
@@ -202,6 +205,9 @@ func (b *Bridge) event(ctx context.Context, e watch.Event) {
 	p := b.provider[key]
 	if p == nil {
 		return
+	}
+	if now := b.o.Now(); e.ModTime.After(now) {
+		e.ModTime = now // a stamp in the future is no reason to call an agent alive until then
 	}
 	if e.Class == watch.Log && e.Op == watch.Seen && b.beforeHistory(ctx, p, b.roots[key], e) {
 		return

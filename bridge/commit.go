@@ -241,12 +241,15 @@ func (a *actor) startOver(ctx context.Context, dirty map[string]file) {
 	}
 	if err := a.b.o.Scope.Commit(ctx, c); err != nil {
 		a.b.log.Error("starting a session over", "session", a.key, "error", err)
+		a.mu.Lock()
+		a.regenerate = true // in a while again: until then nothing of it can be sent
+		a.mu.Unlock()
 		return
 	}
 	a.b.log.Warn("the server holds a foreign key for a session; it is sent again under another tag", "session", a.key)
 	a.pump.Close()
 	files := a.saved.Files
-	a.saved = actorState{Files: map[string]string{}, Decided: a.saved.Decided, Allowed: a.saved.Allowed, Driven: a.saved.Driven}
+	a.saved = actorState{Files: map[string]string{}, Decided: a.saved.Decided, Allowed: a.saved.Allowed, Driven: a.saved.Driven, Form: a.saved.Form, Process: a.saved.Process}
 	a.info, a.link = info, store.Link{}
 	a.seen = &seenSet{all: map[uint64]struct{}{}}
 	a.envs, a.envBytes = nil, 0

@@ -2,10 +2,12 @@ package bridge
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/happyd/happyd/config"
 	"github.com/happyd/happyd/protocol"
 	"github.com/happyd/happyd/store"
+	"github.com/happyd/happyd/watch"
 )
 
 func TestShutdownWithAStateThatCannotBeRead(t *testing.T) {
@@ -169,4 +172,113 @@ func TestFewSessionsReadAtATime(t *testing.T) {
 	r.stop() // while it waits for its turn
 	r.start()
 	r.wantTexts("s1", "Hi", "More")
+}
+
+func TestStampInTheFuture(t *testing.T) {
+	r := newRig(t, nil)
+	r.write("s1.jsonl", prompt(1, "Hi"))
+	future := time.Now().Add(48 * time.Hour)
+	if err := os.Chtimes(filepath.Join(r.home, "projects", "-p", "s1.jsonl"), future, future); err != nil {
+		t.Fatal(err)
+	}
+	r.start()
+	r.wantTexts("s1", "Hi")
+	var grew *time.Time
+	r.wait("its growth is known", func() bool { grew = r.bridge.Sessions()["claude:s1"].LastRecord; return grew != nil })
+	if grew.After(time.Now()) {
+		t.Errorf("it last grew at %v", grew)
+	}
+}
+
+func TestPresenceIsTrueWhileTheOutboxIsFull(t *testing.T) {
+	var full atomic.Bool
+	r := newRig(t, func(o *Options) { o.Full = full.Load })
+	end := r.agent("s1", "busy")
+	r.start()
+	r.write("s1.jsonl", prompt(1, "Hi"), answer(2, "Working.", "tool_use"))
+	r.wait("it is shown alive", func() bool { p, _ := r.up.of("claude:s1"); return p.Alive })
+	full.Store(true)
+	end()
+	r.wait("it is shown as gone", func() bool { p, _ := r.up.of("claude:s1"); return !p.Alive })
+	full.Store(false)
+	r.wantTexts("s1", "Hi", "Working.", "end:failed")
+}
+
+func TestReadLogsStayClosedWhereNoInodeIsTold(t *testing.T) {
+	r := newRig(t, nil)
+	r.start()
+	root := claude.Provider{}.Roots(r.home)[0]
+	e := watch.Event{Path: filepath.Join(root.Path, "-p", "s1.jsonl"), Rel: "-p/s1.jsonl", Class: watch.Log, Op: watch.Seen, Size: 10, ModTime: time.Now()}
+	cur, _ := json.Marshal(watch.Cursor{Dev: 1, Ino: 2, Offset: 10, HeadLen: 1})
+	if err := r.scope.Commit(context.Background(), store.Commit{Cursors: map[string][]byte{e.Path: cur}}); err != nil {
+		t.Fatal(err)
+	}
+	if !r.bridge.beforeHistory(context.Background(), claude.Provider{}, root, e) {
+		t.Error("a log that was read to its end is opened again")
+	}
+}
+
+func TestRunEndsWhenTheWatcherBreaks(t *testing.T) {
+	r := newRig(t, nil)
+	r.start()
+	o := r.bridge.o
+	o.Sources = []Source{{Provider: codex.NewProvider(), Homes: []string{"relative"}}}
+	b := New(o)
+	done := make(chan error, 1)
+	go func() { done <- b.Run(context.Background()) }()
+	select {
+	case err := <-done:
+		if err == nil {
+			t.Error("no error for a root that cannot be watched")
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("Run goes on although nothing is watched")
+	}
+}
+
+func TestNothingIsReadOnWhileADirectoryIsUnknown(t *testing.T) {
+	r := newRig(t, func(o *Options) {
+		o.Projects = config.NewProjects([]string{"/home/dev"}, nil, config.HomeEnv("/home/dev"))
+	})
+	long := strings.Repeat("x", 100<<10)
+	var lines []string
+	for i := range 100 {
+		lines = append(lines, strings.Replace(answer(i, long, "tool_use"), `"cwd":"/home/dev/shop",`, "", 1))
+	}
+	r.write("s1.jsonl", lines...)
+	r.start()
+	offset := func() (n int64) {
+		for _, f := range r.bridge.Sessions()["claude:s1"].Files {
+			n = f.Offset
+		}
+		return n
+	}
+	r.wait("it is held", func() bool { return offset() > gateBytes })
+	held := offset()
+	time.Sleep(2500 * time.Millisecond)
+	if now := offset(); now != held {
+		t.Errorf("read on from %d to %d", held, now)
+	}
+}
+
+func TestStartingOverForgetsNothingAboutTheSession(t *testing.T) {
+	r := newRig(t, nil)
+	r.start()
+	ctx := context.Background()
+	a := newActor(r.bridge, claude.Provider{}, "s1")
+	if err := a.load(); err != nil {
+		t.Fatal(err)
+	}
+	a.saved.Form, a.saved.Process = FormStream, true
+	a.startOver(ctx, map[string]file{})
+	if a.saved.Form != FormStream || !a.saved.Process || a.info.Generation != 1 {
+		t.Errorf("state %+v, info %+v", a.saved, a.info)
+	}
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	a.startOver(ended, map[string]file{})
+	if a.info.Generation == 1 && !a.regenerate {
+		t.Error("a start over that failed is not tried again")
+	}
+	a.pump.Close()
 }

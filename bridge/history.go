@@ -22,7 +22,7 @@ func (b *Bridge) beforeHistory(ctx context.Context, p adapters.Provider, root wa
 	}
 	if ok {
 		var c watch.Cursor
-		if json.Unmarshal(raw, &c) != nil || c.Ino != e.Ino {
+		if json.Unmarshal(raw, &c) != nil || e.Ino != 0 && c.Ino != e.Ino { // 0: the system does not tell
 			return false
 		}
 		return c.Offset == e.Size || c.Packed == e.Size && packed(e.Path)

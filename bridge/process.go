@@ -19,6 +19,9 @@ type process struct {
 	alive bool
 }
 
+// maxObserved is how many changes of a process wait one by one for a session that cannot take them.
+const maxObserved = 64
+
 // life is what is known of a session's presence.
 type life struct {
 	sent uplink.Presence
@@ -128,6 +131,9 @@ func (b *Bridge) tell(p adapters.Provider, session string) {
 		return // nothing of it was read: its log will ask
 	}
 	b.send(p, session, func(a *actor) {
+		if n := len(a.observed); n >= maxObserved && a.observed[n-1].Kind == adapters.ObserveProcess {
+			a.observed = a.observed[:n-1] // it cannot take them now; the latest says it all
+		}
 		a.observed = append(a.observed, adapters.Observation{Kind: adapters.ObserveProcess, Process: pr})
 	})
 }
@@ -185,6 +191,9 @@ func (a *actor) lastGrowth() time.Time {
 			last = fi.ModTime()
 		}
 	}
+	if now := a.b.o.Now(); last.After(now) {
+		return now
+	}
 	return last
 }
 
@@ -194,6 +203,26 @@ func (a *actor) aliveNow() bool {
 		return a.proc.Alive
 	}
 	return a.b.o.Now().Sub(a.grew) < aliveAfterGrowth
+}
+
+// glance keeps the presence true while nothing is read: what came in stays where it is.
+func (a *actor) glance() {
+	a.mu.Lock()
+	gone := a.gone
+	for _, o := range a.observed {
+		if o.Kind == adapters.ObserveProcess {
+			a.proc = o.Process
+		}
+	}
+	for _, f := range a.dirty {
+		if f.place.Kind == adapters.KindLog && f.event.ModTime.After(a.grew) {
+			a.grew = f.event.ModTime
+		}
+	}
+	a.mu.Unlock()
+	if !gone && !a.saved.Driven {
+		a.presence()
+	}
 }
 
 // presence tells the uplink what the server should show.

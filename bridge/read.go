@@ -71,6 +71,9 @@ func (a *actor) readLog(ctx context.Context, path string, f file) bool {
 	rebasing := false
 	still := a.b.o.Now().Sub(f.event.ModTime) >= tailStill
 	for {
+		if a.gated() {
+			return false // also where it was before: reading on would only fill the memory
+		}
 		cur, err := a.cursor(key)
 		if err != nil {
 			a.b.log.Error("reading a cursor", "session", a.key, "error", err)
@@ -214,6 +217,9 @@ func (a *actor) skip(ctx context.Context, dirty map[string]file) {
 
 // bareError drops the path from a file error: names of directories are nobody's business in a log.
 func bareError(err error) error {
+	if errors.Is(err, watch.ErrCorrupt) {
+		return watch.ErrCorrupt
+	}
 	var pe *fs.PathError
 	if errors.As(err, &pe) {
 		return pe.Err
