@@ -3,6 +3,9 @@
 package e2e
 
 import (
+	"bytes"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/happyd/happyd/e2e/cases"
@@ -55,4 +58,40 @@ func runCase(t *testing.T, c *cases.Case, mode cases.Mode) {
 		t.Error(problem)
 	}
 	m.Stop()
+	wantSealed(t, m, streams)
+}
+
+// wantSealed checks that nothing of what was said lies readable in the daemon's files or stands in its log.
+func wantSealed(t *testing.T, m *harness.Machine, streams []harness.Stream) {
+	t.Helper()
+	said := map[string]bool{}
+	for _, s := range streams {
+		for _, e := range s.Envs {
+			for _, text := range []string{e.Ev.Text, e.Ev.Title, e.Ev.Description} {
+				if len(text) >= 6 {
+					said[text] = true
+				}
+			}
+		}
+	}
+	files := map[string][]byte{"log": []byte(m.Log())}
+	for _, dir := range []string{m.StateDir(), m.DataDir()} {
+		err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+			if err != nil || !d.Type().IsRegular() {
+				return err
+			}
+			files[path], err = os.ReadFile(path)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, data := range files {
+		for text := range said {
+			if bytes.Contains(data, []byte(text)) {
+				t.Errorf("%s holds %q", filepath.Base(name), text)
+			}
+		}
+	}
 }

@@ -84,7 +84,7 @@ var outlines = map[string][]string{
 	"s08c-esc-tool":           {"U(t Bash)xU(t)"},
 	"s08d-queue":              {"U(t Bash Ut)U(t)"},
 	"s08f-deny":               {"U(t Write)xU(t Bash t)"},
-	"s08f2-deny-no":           {"U(t Bash)xU(t Write t)"},
+	"s08f2-deny-no":           {"U(t Bash)xU(t Write Ut)"},
 	"s08h-ask":                {"U(t AskUserQuestion t)U(t AskUserQuestion)x"},
 	"s08o-held-interactive":   {"U(t Agent>Held tt) / Held: t Read t ."},
 	"s08r-esc-before-output":  {"UU(t)"},

@@ -218,6 +218,9 @@ func authRevoked(t *testing.T, m *harness.Machine, s *fakehappy.Server, log netL
 
 // halfOpenSocket: the socket goes dead without being closed; messages go on over HTTP, and a new socket is made.
 func halfOpenSocket(t *testing.T, m *harness.Machine, s *fakehappy.Server, log netLog) {
+	if testing.Short() {
+		t.Skip("silence is noticed after a minute")
+	}
 	m.Start()
 	log.write(0, 3)
 	until(t, "the socket", 30*time.Second, func() bool { return s.Sockets() == 1 })

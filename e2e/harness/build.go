@@ -8,7 +8,8 @@ import (
 	"runtime"
 )
 
-// Build compiles the daemon into dir and returns the binary's path. An existing binary named by HAPPYD_BIN is taken instead.
+// Build compiles the daemon into dir and returns the binary's path; HAPPYD_RACE=1 compiles the race detector in. An existing
+// binary named by HAPPYD_BIN is taken instead.
 func Build(dir string) (string, error) {
 	if bin := os.Getenv("HAPPYD_BIN"); bin != "" {
 		return filepath.Abs(bin)
@@ -17,7 +18,11 @@ func Build(dir string) (string, error) {
 	if runtime.GOOS == "windows" {
 		bin += ".exe"
 	}
-	out, err := exec.Command("go", "build", "-o", bin, "github.com/happyd/happyd/cmd/happyd").CombinedOutput()
+	args := []string{"build", "-o", bin}
+	if os.Getenv("HAPPYD_RACE") != "" {
+		args = append(args, "-race")
+	}
+	out, err := exec.Command("go", append(args, "github.com/happyd/happyd/cmd/happyd")...).CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("building happyd: %w\n%s", err, out)
 	}

@@ -256,9 +256,12 @@ func (m *Machine) cleanup() {
 		p.kill()
 	}
 	log, _ := os.ReadFile(m.logs)
-	if i := bytes.Index(log, []byte("panic: ")); i >= 0 {
-		m.tb.Errorf("the daemon panicked:\n%s", log[i:min(len(log), i+3000)])
-	} else if m.tb.Failed() {
+	for _, sign := range []string{"panic: ", "fatal error: ", "WARNING: DATA RACE"} {
+		if i := bytes.Index(log, []byte(sign)); i >= 0 {
+			m.tb.Errorf("the daemon crashed or has a race:\n%s", log[i:min(len(log), i+3000)])
+		}
+	}
+	if m.tb.Failed() {
 		m.tb.Logf("the daemon's log:\n%s", m.LogTail(40))
 	}
 	if m.tb.Failed() && os.Getenv("HAPPYD_KEEP") != "" {

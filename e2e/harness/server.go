@@ -79,7 +79,8 @@ type Relay struct {
 	secret  []byte
 }
 
-var relayHTTP = &http.Client{Timeout: 20 * time.Second}
+// relayHTTP keeps no connections: the relay comes and goes with its daemon.
+var relayHTTP = &http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
 // login proves the account to the relay of the daemon's present life.
 func (r *Relay) login() error {
