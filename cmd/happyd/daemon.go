@@ -133,6 +133,7 @@ func (d *daemon) proxy() string {
 
 // serve runs everything that belongs to one login.
 func (d *daemon) serve(ctx context.Context, first bool) error {
+	stamp := config.CredentialsStamp(d.cfg.CredentialsPath()) // before they are read: what changes from here on is noticed
 	creds, account, err := d.login()
 	if err != nil {
 		return err
@@ -188,7 +189,7 @@ func (d *daemon) serve(ctx context.Context, first bool) error {
 	run("bridge", inner, s.bridge.Run)
 	run("uplink", inner, s.uplink.Run)
 	run("credentials", inner, func(ctx context.Context) error {
-		return d.watchCredentials(ctx, account, changed, stop)
+		return d.watchCredentials(ctx, account, stamp, changed, stop)
 	})
 	run("clock", inner, func(ctx context.Context) error { return watchClock(ctx, s.bridge.Rescan) })
 	if first {

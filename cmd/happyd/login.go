@@ -56,10 +56,9 @@ func (d *daemon) token(account *crypto.Account) (string, error) {
 	return c.Token, nil
 }
 
-// watchCredentials notices another token or another login.
-func (d *daemon) watchCredentials(ctx context.Context, account *crypto.Account, changed chan<- struct{}, stop context.CancelCauseFunc) error {
+// watchCredentials notices another token or another login. last is the file as it was before account was read from it.
+func (d *daemon) watchCredentials(ctx context.Context, account *crypto.Account, last config.Stamp, changed chan<- struct{}, stop context.CancelCauseFunc) error {
 	path := d.cfg.CredentialsPath()
-	last := config.CredentialsStamp(path)
 	t := time.NewTicker(credentialsPoll)
 	defer t.Stop()
 	for {
