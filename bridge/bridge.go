@@ -235,7 +235,7 @@ func (b *Bridge) event(ctx context.Context, e watch.Event) {
 		b.keepPlace(e, place)
 	}
 	if e.Op == watch.Seen {
-		b.retryUnknown(e.Path, p)
+		b.placed(key, e.Path, p)
 		if place.Kind == adapters.KindMeta && b.restingSidecar(p, key, e, place) {
 			return
 		}
@@ -275,10 +275,21 @@ func (b *Bridge) keepPlace(e watch.Event, place adapters.Place) {
 	b.places[e.Path] = located{place: place, dev: e.Dev, ino: e.Ino}
 }
 
-// retryUnknown asks again for files that could not be placed: another one may have told where they belong.
-func (b *Bridge) retryUnknown(known string, p adapters.Provider) {
+// placed follows the placing of a new file, which may have told where others belong. In a first scan these are asked once, at
+// its end: each may cost a read.
+func (b *Bridge) placed(root, path string, p adapters.Provider) {
 	b.mu.Lock()
-	delete(b.unknown, known)
+	scanning := b.pending[root]
+	delete(b.unknown, path)
+	b.mu.Unlock()
+	if !scanning {
+		b.retryUnknown(p)
+	}
+}
+
+// retryUnknown asks again for files that could not be placed. It reports whether one was.
+func (b *Bridge) retryUnknown(p adapters.Provider) (found bool) {
+	b.mu.Lock()
 	var again []watch.Event
 	for _, e := range b.unknown {
 		if b.provider[rootKey(e.Root, e.RootPath)] == p {
@@ -296,8 +307,10 @@ func (b *Bridge) retryUnknown(known string, p adapters.Provider) {
 			delete(b.unknown, e.Path)
 			b.mu.Unlock()
 			b.deliver(p, e, place)
+			found = true
 		}
 	}
+	return found
 }
 
 // deliver hands a located file to its session.

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/happyd/happyd/adapters"
 	"github.com/happyd/happyd/adapters/claude"
 	"github.com/happyd/happyd/adapters/codex"
 	"github.com/happyd/happyd/config"
@@ -281,4 +282,52 @@ func TestStartingOverForgetsNothingAboutTheSession(t *testing.T) {
 		t.Error("a start over that failed is not tried again")
 	}
 	a.pump.Close()
+}
+
+// locateCounter counts how often files are located.
+type locateCounter struct {
+	claude.Provider
+	n *atomic.Int64
+}
+
+func (p locateCounter) Locate(root watch.Root, rel string, first func() (watch.Record, bool)) (adapters.Place, bool) {
+	p.n.Add(1)
+	return p.Provider.Locate(root, rel, first)
+}
+
+func TestFilesWithoutAPlaceAreNotAskedForEachOther(t *testing.T) {
+	p := locateCounter{n: new(atomic.Int64)}
+	r := newRig(t, func(o *Options) { o.Sources[0].Provider = p })
+	const files = 30
+	for i := range files {
+		if err := os.WriteFile(filepath.Join(r.home, "projects", "-p", fmt.Sprintf("agent-%02d.jsonl", i)), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		r.write(fmt.Sprintf("s%d.jsonl", i), prompt(1, "Hi"))
+	}
+	r.start()
+	r.wait("all are read", func() bool { return len(r.scope.Pending()) == files })
+	if n := p.n.Load(); n > 5*files {
+		t.Errorf("%d files were located %d times", 2*files, n)
+	}
+	r.write("agent-00.jsonl", strings.Replace(prompt(2, "Look"), `"type"`, `"sessionId":"s0","isSidechain":true,"agentId":"00","type"`, 1))
+	r.wait("one is placed at last", func() bool { return r.bridge.Orphans().Messages > 0 })
+}
+
+func TestCursorsOfOldLogsSurviveAFullDisk(t *testing.T) {
+	r := newRig(t, nil)
+	r.start()
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	cur, _ := json.Marshal(watch.Cursor{Offset: 10})
+	r.bridge.mu.Lock()
+	r.bridge.old["old"] = cur
+	r.bridge.mu.Unlock()
+	for range 20 { // a store that takes nothing
+		r.bridge.flushOld(ended)
+	}
+	a := newActor(r.bridge, claude.Provider{}, "old")
+	if c, err := a.cursor("old"); err != nil || c.Offset != 10 {
+		t.Errorf("cursor %+v, %v: the whole past would be read", c, err)
+	}
 }

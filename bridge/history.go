@@ -48,7 +48,7 @@ func (b *Bridge) beforeHistory(ctx context.Context, p adapters.Provider, root wa
 	enc, _ := json.Marshal(c)
 	b.mu.Lock()
 	b.old[key] = enc
-	full := len(b.old) >= 2000
+	full := len(b.old)%2000 == 0 // more only wait while the disk takes none
 	b.mu.Unlock()
 	if full || !scanning {
 		b.flushOld(ctx)
@@ -79,13 +79,31 @@ func (b *Bridge) flushOld(ctx context.Context) {
 		return
 	}
 	if err := b.o.Scope.Commit(ctx, store.Commit{Cursors: old}); err != nil {
-		b.log.Error("storing cursors of old logs", "error", err)
+		b.log.Error("storing cursors of old logs; trying again with the next", "error", err)
+		b.mu.Lock()
+		for key, cur := range old {
+			if _, newer := b.old[key]; !newer {
+				b.old[key] = cur
+			}
+		}
+		b.mu.Unlock()
 	}
+}
+
+// oldCursor takes over the cursor of a log from before the history window that could not be stored yet.
+func (b *Bridge) oldCursor(key string) ([]byte, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	cur, ok := b.old[key]
+	delete(b.old, key)
+	return cur, ok
 }
 
 // scanned follows a root's first scan.
 func (b *Bridge) scanned(ctx context.Context, key string) {
 	b.flushOld(ctx)
+	for p := b.provider[key]; p != nil && b.retryUnknown(p); {
+	}
 	b.mu.Lock()
 	delete(b.pending, key)
 	done := len(b.pending) == 0

@@ -169,8 +169,13 @@ func (a *actor) cursor(key string) (watch.Cursor, error) {
 	raw, ok := a.cursors[key]
 	if !ok {
 		var err error
-		if raw, ok, err = a.b.o.Scope.Cursor(key); err != nil || !ok {
+		if raw, ok, err = a.b.o.Scope.Cursor(key); err != nil {
 			return c, err
+		}
+		if !ok {
+			if raw, ok = a.b.oldCursor(key); !ok {
+				return c, nil
+			}
 		}
 	}
 	if json.Unmarshal(raw, &c) != nil {
@@ -207,6 +212,7 @@ func (a *actor) skip(ctx context.Context, dirty map[string]file) {
 		}
 	}
 	a.envs, a.envBytes, a.cursors = nil, 0, map[string][]byte{}
+	clear(a.partial)
 	if len(cursors) == 0 {
 		return
 	}
