@@ -4,8 +4,11 @@ package e2e
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/happyd/happyd/e2e/cases"
@@ -50,6 +53,15 @@ func runCase(t *testing.T, c *cases.Case, mode cases.Mode) {
 		}
 	}
 	c.Play(t, m, mode)
+	if slices.ContainsFunc(c.Steps, func(s cases.Step) bool { return s.Op == "append-fill" }) {
+		// A long line is never in memory as a whole.
+		if peak, ok := peakMemory(m.PID()); ok && mode == cases.Plain {
+			t.Logf("peak memory %.0f MiB", float64(peak)/1024)
+			if peak > 96<<10 {
+				t.Error("that is more than reading in pieces needs")
+			}
+		}
+	}
 	streams, err := m.Streams()
 	if err != nil {
 		t.Fatal(err)
@@ -59,6 +71,21 @@ func runCase(t *testing.T, c *cases.Case, mode cases.Mode) {
 	}
 	m.Stop()
 	wantSealed(t, m, streams)
+}
+
+// peakMemory is the largest resident size that a process ever had, in KiB, where the system tells.
+func peakMemory(pid int) (kib int, ok bool) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, false
+	}
+	for line := range strings.Lines(string(data)) {
+		if rest, found := strings.CutPrefix(line, "VmHWM:"); found {
+			_, err := fmt.Sscan(rest, &kib)
+			return kib, err == nil
+		}
+	}
+	return 0, false
 }
 
 // wantSealed checks that nothing of what was said lies readable in the daemon's files or stands in its log.
