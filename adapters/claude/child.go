@@ -110,19 +110,22 @@ func (s *session) admitResults(stream string, l *line, now int64) bool {
 		if sp.Hold == 0 {
 			sp.Hold = now
 		}
-		if s.loaded {
-			s.loaded, s.born = false, now
-		}
-		if now < s.holdEnd(sp) {
+		if now < s.holdEnd(sp) || !s.drained {
 			return false
 		}
 	}
 	return true
 }
 
-// holdEnd is until when a parent's record waits for the end of its child. The time in which nobody ran does not count: what is
-// waited for could not be read.
-func (s *session) holdEnd(sp *adapters.Spawn) int64 { return max(sp.Hold, s.born) + holdChild }
+// holdEnd is until when a parent's record waits for the end of its child. What was read of the child and waits itself, for
+// its own children, is waited for longer.
+func (s *session) holdEnd(sp *adapters.Spawn) int64 {
+	end := sp.Hold + holdChild
+	if sp.Child != "" && s.c.Queued(sp.Child) > 0 {
+		end += holdDeep
+	}
+	return end
+}
 
 // diedEarly says whether an error result is that of a child that did run. A call that could not start one has no child to wait for.
 func diedEarly(b block) bool {

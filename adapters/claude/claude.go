@@ -148,7 +148,5 @@ func (Provider) Load(o adapters.SessionOptions, saved []byte) (adapters.Session,
 	if err := json.Unmarshal(saved, &st); err != nil {
 		return nil, err
 	}
-	s := newSession(o, &st)
-	s.loaded = true
-	return s, nil
+	return newSession(o, &st), nil
 }

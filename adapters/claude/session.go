@@ -13,23 +13,23 @@ import (
 // Graces and limits, in milliseconds. A log proves the end of a turn only after nothing that continues it followed: stop hooks,
 // automatic continuations and lost connections all go on within moments.
 const (
-	graceStop    = 2000  // after a final stop reason, before the turn is completed
-	graceError   = 3000  // after an API error: a running tool's result may still continue the turn
-	graceGone    = 2000  // after the process ended: its last lines come up to 0.3 s later
-	graceIdle    = 3000  // after the process says idle: what it wrote before may still be on its way to the disk
-	holdChild    = 2000  // how long a parent waits for the end of a foreground child
-	holdDeep     = 30000 // how long it waits for records of the child that were read but wait for its own children
-	settleSure   = 300   // after a child's own final message
-	settleWeak   = 1000  // after a message that may be final (old versions log no stop reason)
-	settleNever  = 2000  // when only others say that the child ended
-	settleGroup  = 1000  // after which no more calls of one API message are expected
-	waitSiblings = 2000  // for children with equal prompts to show up
-	waitMeta     = 500   // for the sidecar of a child, which names its parent
-	maxPrompts   = 64    // remembered prompts
-	maxTitle     = 120   // characters of a title
-	maxSide      = 20000 // remembered records of running inline sidechains
-	maxNth       = 1024  // remembered records without uuid
-	maxNames     = 1024  // remembered agents, runs and teammates each
+	graceStop    = 2000   // after a final stop reason, before the turn is completed
+	graceError   = 3000   // after an API error: a running tool's result may still continue the turn
+	graceGone    = 2000   // after the process ended: its last lines come up to 0.3 s later
+	graceIdle    = 3000   // after the process says idle: what it wrote before may still be on its way to the disk
+	holdChild    = 2000   // how long a parent waits for the end of a foreground child
+	holdDeep     = 120000 // how long it waits for records of the child that were read but wait for its own children
+	settleSure   = 300    // after a child's own final message
+	settleWeak   = 1000   // after a message that may be final (old versions log no stop reason)
+	settleNever  = 2000   // when only others say that the child ended
+	settleGroup  = 1000   // after which no more calls of one API message are expected
+	waitSiblings = 2000   // for children with equal prompts to show up
+	waitMeta     = 500    // for the sidecar of a child, which names its parent
+	maxPrompts   = 64     // remembered prompts
+	maxTitle     = 120    // characters of a title
+	maxSide      = 20000  // remembered records of running inline sidechains
+	maxNth       = 1024   // remembered records without uuid
+	maxNames     = 1024   // remembered agents, runs and teammates each
 )
 
 // state is everything a session's mapping depends on.
@@ -87,8 +87,9 @@ type session struct {
 	dirty   bool            // something changed that may register one
 	linkAt  int64           // when time alone may register one; 0 = never
 
-	loaded bool  // continued from a saved state, nothing held back since
-	born   int64 // when a continued session first held something back
+	// drained says that no record came since a tick found all files read to their ends. Only then may the clock let a parent go
+	// on: what it waits for may have been written long ago, and not been read yet.
+	drained bool
 }
 
 var _ adapters.Session = (*session)(nil)
@@ -150,6 +151,7 @@ func (s *session) Parse(p adapters.Place, rec watch.Record, now int64) (adapters
 // Arrive implements adapters.Session.
 func (s *session) Arrive(it adapters.Item, now int64) {
 	s.c.SetNow(now)
+	s.drained = false
 	l := it.Value.(*parsed).l
 	s.facts(l)
 	if it.Stream != adapters.Main {

@@ -11,6 +11,7 @@ import (
 // Tick implements adapters.Session.
 func (s *session) Tick(now int64, drained bool) {
 	s.c.SetNow(now)
+	s.drained = drained
 	s.link(now)
 	if !drained {
 		return
