@@ -29,6 +29,7 @@ type spool struct {
 	decided bool
 	dropped bool // a log takes its place
 	inside  bool // of a line: its rest follows
+	ended   bool
 	file    *os.File
 }
 
@@ -70,11 +71,23 @@ func (s *spool) decide() error {
 	if thread == "" {
 		thread = s.id
 	}
+	// Windows moves and removes no file that is open.
+	if err := s.file.Close(); err != nil {
+		return fmt.Errorf("keep the stream: %w", err)
+	}
 	if s.d.hasLog(codex.Name, thread) {
 		s.dropped = true
 		return os.Remove(s.pending())
 	}
-	if err := os.Rename(s.pending(), filepath.Join(s.d.spoolDir(), thread+"~"+s.id+".jsonl")); err != nil {
+	path := filepath.Join(s.d.spoolDir(), thread+"~"+s.id+".jsonl")
+	err := os.Rename(s.pending(), path)
+	if err == nil && !s.ended {
+		var f *os.File
+		if f, err = os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0); err == nil {
+			s.file = f
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("keep the stream: %w", err)
 	}
 	return nil
@@ -82,9 +95,10 @@ func (s *spool) decide() error {
 
 // finish follows the pipe's end.
 func (s *spool) finish(ctx context.Context, decide <-chan time.Time) error {
-	if s.file == nil {
+	if s.file == nil || s.dropped {
 		return nil
 	}
+	s.ended = true
 	if err := endStream(s.file); err != nil {
 		return err
 	}

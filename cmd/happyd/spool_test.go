@@ -58,6 +58,33 @@ func TestStreamsThatADeadDaemonLeftAreEnded(t *testing.T) {
 	}
 }
 
+func TestAStreamGoesOnAfterItsDecision(t *testing.T) {
+	d := spoolDaemon(t)
+	s := &spool{d: d}
+	lines := []string{string(codex.StreamHeader("/home/dev", "c123456789012345678901234")), `{"type":"thread.started","thread_id":"t1"}` + "\n", `{"type":"turn.started"}` + "\n"}
+	for i, l := range lines {
+		if err := s.add([]byte(l)); err != nil {
+			t.Fatal(err)
+		}
+		if i == 1 {
+			if err := s.decide(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := s.finish(context.Background(), nil); err != nil {
+		t.Fatal(err)
+	}
+	id := s.id
+	if s.close(); d.streaming(id) {
+		t.Error("the stream is still counted")
+	}
+	got, err := os.ReadFile(filepath.Join(d.spoolDir(), "t1~"+id+".jsonl"))
+	if want := strings.Join(lines, "") + "\n" + bridge.StreamEnd + "\n"; err != nil || string(got) != want {
+		t.Errorf("%q %v, want %q", got, err, want)
+	}
+}
+
 func TestALongLineIsNotHeldInMemory(t *testing.T) {
 	d := spoolDaemon(t)
 	const size = 64 << 20
