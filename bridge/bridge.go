@@ -83,7 +83,8 @@ const (
 	scanLook         = 100 * time.Millisecond // between looks while the first scan runs
 	batchBytes       = 1 << 20                // of records per transaction, about
 	batchRecords     = 500
-	readers          = 8 // sessions that read at a time
+	packedBytes      = 8 << 20 // batchBytes of a compressed log
+	readers          = 8       // sessions that read at a time
 )
 
 // Bridge runs the way from the files to the outbox. Its methods may be called from any goroutine.

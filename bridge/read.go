@@ -68,8 +68,12 @@ func (a *actor) readLog(ctx context.Context, path string, f file) bool {
 	if f.event.ModTime.After(a.grew) {
 		a.grew = f.event.ModTime
 	}
+	limits := watch.Limits{MaxBytes: batchBytes, MaxRecords: batchRecords, AcceptTail: a.b.o.Now().Sub(f.event.ModTime) >= tailStill}
+	if packed(path) {
+		// Each batch unpacks all in front of it again: few large ones, or the cost is the square of the length.
+		limits.MaxBytes, limits.MaxRecords = packedBytes, 0
+	}
 	rebasing := false
-	still := a.b.o.Now().Sub(f.event.ModTime) >= tailStill
 	for {
 		if a.gated() {
 			return false // also where it was before: reading on would only fill the memory
@@ -79,7 +83,7 @@ func (a *actor) readLog(ctx context.Context, path string, f file) bool {
 			a.b.log.Error("reading a cursor", "session", a.key, "error", err)
 			return false
 		}
-		batch, err := watch.Read(path, cur, watch.Limits{MaxBytes: batchBytes, MaxRecords: batchRecords, AcceptTail: still})
+		batch, err := watch.Read(path, cur, limits)
 		if err != nil && len(batch.Records) == 0 {
 			if errors.Is(err, fs.ErrNotExist) {
 				return true
