@@ -82,8 +82,8 @@ func TestCodexInAnExcludedDirectoryStaysHere(t *testing.T) {
 		o.Projects = config.NewProjects(nil, []string{"/home/dev/secret"}, config.HomeEnv("/home/dev"))
 	}
 	codexLog(t, home, "/home/dev/secret/plans", "Secret plan",
-		fmt.Sprintf(`{"timestamp":"2026-11-20T09:00:05.000Z","type":"turn_context","payload":{"cwd":"/home/dev/shop","model":"m"}}`),
-		fmt.Sprintf(`{"timestamp":"2026-11-20T09:00:06.000Z","type":"event_msg","payload":{"type":"user_message","message":"Harmless"}}`))
+		`{"timestamp":"2026-11-20T09:00:05.000Z","type":"turn_context","payload":{"cwd":"/home/dev/shop","model":"m"}}`,
+		`{"timestamp":"2026-11-20T09:00:06.000Z","type":"event_msg","payload":{"type":"user_message","message":"Harmless"}}`)
 	r.start()
 	r.wantTexts(codexThread, "Harmless")
 	if n := r.bridge.Counters()["withheld record of an excluded directory"]; n == 0 {
