@@ -13,7 +13,7 @@ import (
 // texts, titles and records without uuid.
 func TestStateStaysSmall(t *testing.T) {
 	l := newLive(t)
-	const n = 1500
+	const n = 900 // above all limits
 	var sizes []int
 	for i := range n {
 		num := fmt.Sprintf("%06d", i)

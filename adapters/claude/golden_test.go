@@ -43,7 +43,7 @@ func TestGolden(t *testing.T) {
 			if got != string(want) {
 				t.Errorf("got\n%s\nwant\n%s", got, want)
 			}
-			pumptest.AnyOrder(t, claude.Provider{}, home, 8)
+			pumptest.AnyOrder(t, claude.Provider{}, home, 4)
 		})
 	}
 }

@@ -107,11 +107,16 @@ func (s *session) register(key string, sp *adapters.Spawn) {
 	delete(s.waiting, key)
 }
 
-// later says when time alone may register something.
-func (s *session) later(t int64) {
+// past says whether a wait is over. Until all files were read to their ends it is not, because what is waited for may be on disk
+// and not yet met. Otherwise link is called again when its time has come.
+func (s *session) past(t, now int64) bool {
+	if now >= t && s.drained {
+		return true
+	}
 	if s.linkAt == 0 || t < s.linkAt {
 		s.linkAt = t
 	}
+	return false
 }
 
 // workflowPrefix marks the stream of a workflow's run: a subagent that says nothing itself and holds the cards of its agents.
@@ -124,8 +129,7 @@ func (s *session) linkWorkflow(key string, st *adapters.Stream, now int64) {
 		return
 	}
 	// Its sidecar has the card's title, and its siblings may have begun before it.
-	if now < st.Seen+waitMeta {
-		s.later(st.Seen + waitMeta)
+	if !s.past(st.Seen+waitMeta, now) {
 		return
 	}
 	run := workflowPrefix + sp.Provider
@@ -154,20 +158,17 @@ func (s *session) linkByPrompt(st *adapters.Stream, waiting []string, now int64)
 		if w.Prompt != st.Prompt || w.Registered || w.Target != "" || s.Agents[k] != "" || w.Hint != "" {
 			continue
 		}
-		if sidecars && w.Title == "" && w.Kind == "" && now < w.Seen+waitMeta {
-			s.later(w.Seen + waitMeta) // its sidecar may name another call
-			return
+		if sidecars && w.Title == "" && w.Kind == "" && !s.past(w.Seen+waitMeta, now) {
+			return // its sidecar may name another call
 		}
 		kids = append(kids, k)
 	}
 	for _, sp := range calls {
-		if !sp.Settled && now < sp.At+settleGroup {
-			s.later(sp.At + settleGroup)
+		if !sp.Settled && !s.past(sp.At+settleGroup, now) {
 			return
 		}
 	}
-	if len(kids) < len(calls) && len(calls) > 1 && now < calls[0].At+waitSiblings {
-		s.later(calls[0].At + waitSiblings)
+	if len(kids) < len(calls) && len(calls) > 1 && !s.past(calls[0].At+waitSiblings, now) {
 		return
 	}
 	// A sidecar without the call's id still tells the call's description.

@@ -123,10 +123,9 @@ func newSession(o adapters.SessionOptions, st *state) *session {
 	return s
 }
 
-// parsed is an Item's value: the decoded line and what its ids derive from.
+// parsed is an Item's value: the decoded line.
 type parsed struct {
-	l     *line
-	ident string
+	l *line
 }
 
 // Parse implements adapters.Session.
