@@ -339,7 +339,7 @@ func (a *actor) waits() bool {
 // nextLook is when the next round is due without any signal.
 func (a *actor) nextLook(wait time.Duration) time.Duration {
 	next := unloadAfter
-	sooner := func(d time.Duration) { next = min(next, max(d, 5*time.Millisecond)) }
+	sooner := func(d time.Duration) { next = min(next, max(d, 20*time.Millisecond)) }
 	if wait > 0 {
 		sooner(wait)
 	}
