@@ -9,6 +9,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	_ "github.com/happyd/happyd/internal/rapidseed"
+
 	"github.com/happyd/happyd/watch"
 )
 

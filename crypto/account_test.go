@@ -14,6 +14,8 @@ import (
 
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
+
+	_ "github.com/happyd/happyd/internal/rapidseed"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -9,6 +9,8 @@ import (
 	"unicode/utf8"
 
 	"pgregory.net/rapid"
+
+	_ "github.com/happyd/happyd/internal/rapidseed"
 )
 
 func TestEveryEventHasItsWireForm(t *testing.T) {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	_ "github.com/happyd/happyd/internal/rapidseed"
 )
 
 func contains(s string, parts ...string) bool {

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	_ "github.com/happyd/happyd/internal/rapidseed"
 )
 
 func TestDecode(t *testing.T) {

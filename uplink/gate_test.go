@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	_ "github.com/happyd/happyd/internal/rapidseed"
 )
 
 func decode64(s string) ([]byte, error) { return base64.StdEncoding.DecodeString(s) }

@@ -10,6 +10,8 @@ import (
 
 	"pgregory.net/rapid"
 
+	_ "github.com/happyd/happyd/internal/rapidseed"
+
 	"github.com/happyd/happyd/protocol"
 )
 
