@@ -108,29 +108,29 @@ func (s *session) finalUsage(l *line) *protocol.Usage {
 		s.Usage = &usage{Msg: l.msg.id}
 	}
 	if !s.Usage.Sent {
-		s.Usage.Raw = append(json.RawMessage(nil), l.msg.usage...)
+		s.Usage.Count = parseUsage(l.msg.usage)
 	}
 	if l.msg.stop == "" || s.Usage.Sent {
 		return nil // not final yet: the count would be too low
 	}
-	return parseUsage(s.Usage.Raw)
+	return s.Usage.Count
 }
 
 func (s *session) sentUsage(x adapters.Extra) {
 	if x.Usage != nil && s.Usage != nil {
-		s.Usage.Sent, s.Usage.Raw = true, nil
+		s.Usage.Sent, s.Usage.Count = true, nil
 	}
 }
 
 // flushUsage reports the last message's count where no visible envelope carried it.
 func (s *session) flushUsage() {
-	if u := s.Usage; u != nil && !u.Sent && len(u.Raw) > 0 {
-		s.c.Usage(u.Msg, parseUsage(u.Raw))
-		u.Sent, u.Raw = true, nil
+	if u := s.Usage; u != nil && !u.Sent && u.Count != nil {
+		s.c.Usage(u.Msg, u.Count)
+		u.Sent, u.Count = true, nil
 	}
 }
 
-func parseUsage(raw json.RawMessage) *protocol.Usage {
+func parseUsage(raw []byte) *protocol.Usage {
 	v := adapters.Fields(raw, "input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "service_tier")
 	if v[0] == nil || v[1] == nil {
 		return nil

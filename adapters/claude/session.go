@@ -72,9 +72,9 @@ type pending struct {
 
 // usage is the token count of the latest API message, reported with the turn's end unless a visible envelope carried it.
 type usage struct {
-	Msg  string          `json:"m"`
-	Raw  json.RawMessage `json:"u"`
-	Sent bool            `json:"s"`
+	Msg   string          `json:"m"`
+	Count *protocol.Usage `json:"u,omitempty"`
+	Sent  bool            `json:"s"`
 }
 
 type session struct {
