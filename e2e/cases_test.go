@@ -25,6 +25,7 @@ func TestSharedCodex(t *testing.T)  { runCases(t, shared(t, "cases/codex")) }
 func TestOwnCases(t *testing.T)     { runCases(t, "testdata/cases") }
 
 func runCases(t *testing.T, dir string) {
+	t.Parallel()
 	all, err := cases.LoadAll(dir)
 	if err != nil {
 		t.Fatal(err)

@@ -36,6 +36,7 @@ func kills(t *testing.T) int {
 // written. With the embedded relay, the relay dies with it; with a server of its own, what was sent and not yet acknowledged is
 // sent again.
 func TestKilled(t *testing.T) {
+	t.Parallel()
 	n := kills(t)
 	t.Run("embedded", func(t *testing.T) {
 		t.Parallel()

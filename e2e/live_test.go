@@ -23,6 +23,7 @@ const replaySpeed = 15
 // TestLiveRecordings writes real agents' logs in their recorded order and (shortened) time: a child may be complete on disk long
 // before the line that spawns it.
 func TestLiveRecordings(t *testing.T) {
+	t.Parallel()
 	root := shared(t, "corpus/claude/live")
 	for _, dir := range recordings(t, root) {
 		name, _ := filepath.Rel(root, dir)

@@ -25,7 +25,7 @@ func run(m *testing.M) int {
 	flag.Parse()
 	// The tests mostly wait for graces and timeouts, each beside the others.
 	if f := flag.Lookup("test.parallel"); f.Value.String() == fmt.Sprint(f.DefValue) {
-		_ = f.Value.Set("16")
+		_ = f.Value.Set("20")
 	}
 	dir, err := os.MkdirTemp("", "happyd-e2e")
 	if err != nil {

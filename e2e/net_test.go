@@ -36,6 +36,7 @@ func TestSharedNet(t *testing.T) { runNet(t, shared(t, "cases/net")) }
 func TestOwnNet(t *testing.T)    { runNet(t, "testdata/net") }
 
 func runNet(t *testing.T, dir string) {
+	t.Parallel()
 	all, err := cases.LoadAll(dir)
 	if err != nil {
 		t.Fatal(err)

@@ -66,6 +66,7 @@ func (p *tunnel) close() {
 // TestProxyAndPrivateCA: a server that is reachable only through a proxy and has a certificate of a private CA, configured by
 // the environment and by the file alone.
 func TestProxyAndPrivateCA(t *testing.T) {
+	t.Parallel()
 	for _, by := range []string{"file", "environment"} {
 		t.Run(by, func(t *testing.T) {
 			t.Parallel()
