@@ -61,7 +61,8 @@ func (s *Store) write() {
 		for _, o := range group {
 			freed += o.freed
 		}
-		if freed < s.limits.every {
+		// A look costs little; one when the outbox has just become empty finds what a drained backlog left.
+		if freed < s.limits.every && (freed == 0 || s.OutboxBytes() > 0) {
 			continue
 		}
 		freed = 0
