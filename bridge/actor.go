@@ -41,6 +41,7 @@ type actor struct {
 
 	// What follows is the goroutine's own.
 	pump     *Pump
+	newFiles bool // saved.Files differs from what is stored
 	seen     *seenSet
 	saved    actorState
 	info     store.SessionInfo
@@ -64,7 +65,7 @@ type actor struct {
 // actorState is the saved state of a session: the pump's and what the bridge itself must remember.
 type actorState struct {
 	Pump    json.RawMessage   `json:"pump,omitempty"`
-	Files   map[string]string `json:"files,omitempty"` // cursor key -> path
+	Files   map[string]string `json:"-"` // cursor key -> path; stored beside the state, see files.go
 	Driven  bool              `json:"driven,omitempty"`
 	Decided bool              `json:"decided,omitempty"` // whether Happy drives it, and whether its directory is included
 	Allowed bool              `json:"allowed,omitempty"`
@@ -164,9 +165,11 @@ func (a *actor) load() error {
 			return err
 		}
 	}
-	if a.saved.Files == nil {
-		a.saved.Files = map[string]string{}
+	if len(raw) == 0 {
 		a.saved.Form = a.b.form(a.p) // what comes first decides
+	}
+	if err := a.loadFiles(); err != nil {
+		return err
 	}
 	if p := a.b.ofForm(a.p.Name(), a.saved.Form); p != nil {
 		a.p = p

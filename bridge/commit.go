@@ -103,6 +103,7 @@ func (a *actor) commit(ctx context.Context) {
 		}
 	}
 	a.saved.Pump, a.changed = nil, false
+	a.storeFiles(ctx)
 	if c.Info != nil {
 		a.info = *c.Info
 	}

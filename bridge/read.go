@@ -105,7 +105,7 @@ func (a *actor) readLog(ctx context.Context, path string, f file) bool {
 		if enc, err := json.Marshal(batch.Cursor); err == nil {
 			a.cursors[key] = enc
 		}
-		a.saved.Files[key] = path
+		a.keepFile(key, path)
 		a.offsets[path] = batch.Cursor.Offset
 		delete(a.partial, path)
 		if batch.Partial > 0 && !batch.More {

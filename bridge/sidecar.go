@@ -27,7 +27,8 @@ func (a *actor) readSidecar(path string, f file) {
 		return
 	}
 	a.pump.Observe(adapters.Observation{Kind: adapters.ObserveMeta, Stream: f.place.Stream, Data: data}, a.now())
-	a.cursors[path], a.saved.Files[path] = sidecarCursor(f.event), path
+	a.cursors[path] = sidecarCursor(f.event)
+	a.keepFile(path, path)
 }
 
 // restingSidecar says whether a sidecar that was found is no reason to load its session: it was read before, or it lay there before
