@@ -11,6 +11,7 @@ import (
 	"github.com/happyd/happyd/adapters"
 	"github.com/happyd/happyd/adapters/codex"
 	"github.com/happyd/happyd/bridge"
+	"github.com/happyd/happyd/internal/pumptest"
 	"github.com/happyd/happyd/internal/streamcheck"
 	"github.com/happyd/happyd/watch"
 	"go.uber.org/goleak"
@@ -42,7 +43,7 @@ func checkInputs(t *testing.T, p adapters.Provider, id string, files [][]input) 
 	}
 	n := 0
 	r.restart = func() bool { n++; return n%3 == 0 }
-	if d := diff(byThread(want), byThread(r.do(t, files))); d != "" {
+	if d := pumptest.Diff(pumptest.Threads(want), pumptest.Threads(r.do(t, files))); d != "" {
 		t.Errorf("with restarts:\n%s", d)
 	}
 }

@@ -1,18 +1,16 @@
 package codex_test
 
 import (
-	"encoding/json"
-	"fmt"
 	"io/fs"
 	"math/rand/v2"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/happyd/happyd/adapters"
 	"github.com/happyd/happyd/adapters/codex"
 	"github.com/happyd/happyd/bridge"
 	"github.com/happyd/happyd/buffer"
+	"github.com/happyd/happyd/internal/pumptest"
 	"github.com/happyd/happyd/internal/streamcheck"
 	"github.com/happyd/happyd/protocol"
 	"github.com/happyd/happyd/watch"
@@ -146,53 +144,12 @@ func (r run) do(t testing.TB, files [][]input) []protocol.Envelope {
 	return out
 }
 
-// byThread is a stream as it must come out of any order of reading: per thread the envelopes in order, without their times.
-func byThread(envs []protocol.Envelope) map[string][]string {
-	out := map[string][]string{}
-	for _, e := range envs {
-		k := "main"
-		if e.Subagent != "" {
-			k = e.Subagent
-		}
-		e.Time = 1
-		b, _ := json.Marshal(e)
-		out[k] = append(out[k], string(b))
-	}
-	return out
-}
-
-func diff(want, got map[string][]string) string {
-	var b strings.Builder
-	for k, w := range want {
-		g := got[k]
-		for i := range max(len(w), len(g)) {
-			x, y := "", ""
-			if i < len(w) {
-				x = w[i]
-			}
-			if i < len(g) {
-				y = g[i]
-			}
-			if x != y {
-				fmt.Fprintf(&b, "thread %s[%d]\n want %.300s\n got  %.300s\n", k, i, x, y)
-				break
-			}
-		}
-	}
-	for k := range got {
-		if want[k] == nil {
-			fmt.Fprintf(&b, "thread %s is new: %.200s\n", k, got[k][0])
-		}
-	}
-	return b.String()
-}
-
 // checkAnyOrder is the property of the whole mapping: however the files of a session grow against each other, wherever the daemon is
 // restarted, and however little memory the buffer has, the stream is the one of a reading in one go.
 func checkAnyOrder(t *testing.T, name string, sessions map[string][][]input, seeds int) {
 	for id, files := range sessions {
 		r := run{provider: codex.NewProvider(), id: id, budget: 64 << 20, next: func(left []int) int { return left[0] }, restart: func() bool { return false }}
-		want := byThread(r.do(t, files))
+		want := pumptest.Threads(r.do(t, files))
 		for seed := range seeds {
 			rnd := rand.New(rand.NewPCG(uint64(seed), 11))
 			rate := []int{4, 40, 1000}[seed%3]
@@ -200,7 +157,7 @@ func checkAnyOrder(t *testing.T, name string, sessions map[string][][]input, see
 			r.next = func(left []int) int { return left[rnd.IntN(len(left))] }
 			r.restart = func() bool { return rnd.IntN(rate) == 0 }
 			got := r.do(t, files)
-			if d := diff(want, byThread(got)); d != "" {
+			if d := pumptest.Diff(want, pumptest.Threads(got)); d != "" {
 				t.Errorf("%s session %s seed %d:\n%s", name, id, seed, d)
 			}
 			for _, bad := range append(streamcheck.Check(got), streamcheck.Open(got)...) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/happyd/happyd/adapters"
 	"github.com/happyd/happyd/adapters/codex"
+	"github.com/happyd/happyd/internal/pumptest"
 	"github.com/happyd/happyd/internal/streamcheck"
 	"github.com/happyd/happyd/protocol"
 )
@@ -39,7 +40,7 @@ func TestCorpusStreams(t *testing.T) {
 			t.Errorf("%s: %s", path, bad)
 		}
 		r.restart = func() bool { return true }
-		if d := diff(byThread(want), byThread(r.do(t, files))); d != "" {
+		if d := pumptest.Diff(pumptest.Threads(want), pumptest.Threads(r.do(t, files))); d != "" {
 			t.Errorf("%s with restarts:\n%s", path, d)
 		}
 	}
