@@ -160,7 +160,8 @@ func (d *demoView) waitQuiet(ctx context.Context) error {
 	defer tick.Stop()
 	patience := time.NewTimer(demoPatience)
 	defer patience.Stop()
-	for d.quietFor() < demoQuiet {
+	// A new session is held back for some seconds, so that the first event may still be to come.
+	for d.count() == 0 || d.quietFor() < demoQuiet {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
