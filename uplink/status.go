@@ -117,7 +117,7 @@ func (u *Uplink) hint(v gateView) string {
 	case StateWrongServer:
 		return fmt.Sprintf("check server.url (now %s) and what may sit in between, such as a proxy or a login page", u.api.base.Redacted())
 	case StatePaused:
-		return "`happyd resume` goes on sending"
+		return "nothing is sent until sending is resumed; what is written waits on this machine"
 	}
 	return ""
 }
