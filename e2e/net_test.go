@@ -322,7 +322,8 @@ func rateLimit(t *testing.T, m *harness.Machine, s *fakehappy.Server, log netLog
 		t.Fatalf("unexpected requests: %+v", all)
 	}
 	for _, r := range all[1:] {
-		if gap := r.At.Sub(all[0].At); gap < 6900*time.Millisecond {
+		// The other session's request may have been on its way beside the one that was answered.
+		if gap := r.At.Sub(all[0].At); gap > 100*time.Millisecond && gap < 6900*time.Millisecond {
 			t.Errorf("asked again after %v", gap)
 		}
 	}
