@@ -1,8 +1,10 @@
 package bridge
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"maps"
 	"strings"
 	"time"
 
@@ -69,24 +71,25 @@ func cursorKey(p adapters.Provider, e watch.Event) string {
 	return e.Path
 }
 
-// flushOld stores the cursors of logs from before the history window.
+// flushOld stores the cursors of logs from before the history window. Until they are stored they stay where oldCursor finds them:
+// a log whose cursor nobody knew for a moment would be read from its start.
 func (b *Bridge) flushOld(ctx context.Context) {
 	b.mu.Lock()
-	old := b.old
-	b.old = map[string][]byte{}
+	old := maps.Clone(b.old)
 	b.mu.Unlock()
 	if len(old) == 0 {
 		return
 	}
 	if err := b.o.Scope.Commit(ctx, store.Commit{Cursors: old}); err != nil {
 		b.log.Error("storing cursors of old logs; trying again with the next", "error", err)
-		b.mu.Lock()
-		for key, cur := range old {
-			if _, newer := b.old[key]; !newer {
-				b.old[key] = cur
-			}
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for key, cur := range old {
+		if bytes.Equal(b.old[key], cur) {
+			delete(b.old, key)
 		}
-		b.mu.Unlock()
 	}
 }
 

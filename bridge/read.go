@@ -172,14 +172,15 @@ func (a *actor) cursor(key string) (watch.Cursor, error) {
 	var c watch.Cursor
 	raw, ok := a.cursors[key]
 	if !ok {
-		var err error
-		if raw, ok, err = a.b.o.Scope.Cursor(key); err != nil {
-			return c, err
+		// In this order: a cursor is taken out of the former only when the latter has it.
+		if raw, ok = a.b.oldCursor(key); ok {
+			a.cursors[key] = raw // from now on it is this session's to store
 		}
-		if !ok {
-			if raw, ok = a.b.oldCursor(key); !ok {
-				return c, nil
-			}
+	}
+	if !ok {
+		var err error
+		if raw, ok, err = a.b.o.Scope.Cursor(key); err != nil || !ok {
+			return c, err
 		}
 	}
 	if json.Unmarshal(raw, &c) != nil {
