@@ -331,3 +331,28 @@ func TestCursorsOfOldLogsSurviveAFullDisk(t *testing.T) {
 		t.Errorf("cursor %+v, %v: the whole past would be read", c, err)
 	}
 }
+
+func TestStatusWhileRecordsAreCounted(t *testing.T) {
+	r := newRig(t, nil)
+	r.start()
+	r.write("s1.jsonl", prompt(1, "Hi"))
+	r.wantTexts("s1", "Hi")
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := range 150 {
+			r.write("s1.jsonl", fmt.Sprintf(`{"type":"unknown-%d"}`, i))
+		}
+	}()
+	for running := true; running; {
+		select {
+		case <-done:
+			running = false
+		default:
+		}
+		r.bridge.Left()
+		r.bridge.Sessions()
+		r.bridge.Counters()
+	}
+	r.wait("all are counted", func() bool { return len(r.bridge.Left()) >= 150 })
+}

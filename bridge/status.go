@@ -3,6 +3,7 @@ package bridge
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"os"
 	"strings"
 	"time"
@@ -71,6 +72,7 @@ func (a *actor) show() {
 	v := view{grew: a.grew, files: make(map[string]int64, len(a.offsets))}
 	if a.pump != nil {
 		v.status = a.pump.Session().Status()
+		v.status.Counts = maps.Clone(v.status.Counts) // the mapper goes on counting while others read
 		v.dir = a.pump.Session().Facts().Cwd
 	}
 	for path, off := range a.offsets {
