@@ -90,7 +90,7 @@ func (d *daemon) run(ctx context.Context) (err error) {
 		return fmt.Errorf("opening the state: %w", err)
 	}
 	defer func() { err = errors.Join(err, d.store.Close()) }()
-	if d.http, err = uplink.NewHTTPClient(d.proxy(), d.cfg.Server.CAFile); err != nil {
+	if d.http, err = uplink.NewHTTPClient(d.cfg.Server.Proxy, d.cfg.Server.CAFile); err != nil {
 		return fmt.Errorf("setting up the connection: %w", err)
 	}
 	defer d.http.CloseIdleConnections()
@@ -120,15 +120,6 @@ func (d *daemon) run(ctx context.Context) (err error) {
 		}
 		d.log.Info("another account has logged in; its sessions start over, the former one's queue stays with it")
 	}
-}
-
-func (d *daemon) proxy() string {
-	if d.cfg.Server.ProxyFile != "" && d.cfg.Server.Proxy == "" {
-		if data, err := os.ReadFile(d.cfg.Server.ProxyFile); err == nil {
-			return strings.TrimSpace(string(data))
-		}
-	}
-	return d.cfg.Server.Proxy
 }
 
 // serve runs everything that belongs to one login.
