@@ -29,9 +29,8 @@ type Core struct {
 
 // State is Core's part of a session's saved state.
 type State struct {
-	Last    int64              `json:"last,omitempty"` // time of the latest envelope
-	Turn    *Turn              `json:"turn,omitempty"` // the open turn of the main thread
-	Turns   []Turn             `json:"turns,omitempty"`
+	Last    int64              `json:"last,omitempty"`   // time of the latest envelope
+	Turn    *Turn              `json:"turn,omitempty"`   // the open turn of the main thread
 	Calls   map[string]*Call   `json:"calls,omitempty"`  // open calls by stream and provider id
 	Spawns  map[string]*Spawn  `json:"spawns,omitempty"` // calls that can have a child, by provider id
 	Spawned int                `json:"spawned,omitempty"`
@@ -39,9 +38,6 @@ type State struct {
 	Facts   Facts              `json:"facts"`
 	Counts  map[string]int     `json:"counts,omitempty"`
 }
-
-// maxTurns is how many past turns are remembered for children that show up late.
-const maxTurns = 64
 
 // A Turn of the main thread.
 type Turn struct {
@@ -258,10 +254,6 @@ func (c *Core) OpenTurn(ident, key string) {
 	}
 	t := Turn{ID: protocol.TurnID(c.opts.Tag, ident), Key: key, TS: c.ts}
 	c.S.Turn = &t
-	c.S.Turns = append(c.S.Turns, t)
-	if len(c.S.Turns) > maxTurns {
-		c.S.Turns = append(c.S.Turns[:0], c.S.Turns[len(c.S.Turns)-maxTurns:]...)
-	}
 	c.put("turn-start:"+t.ID, 0, protocol.Envelope{Role: protocol.RoleAgent, Turn: t.ID, Ev: protocol.Event{T: protocol.TypeTurnStart}})
 }
 
@@ -274,25 +266,6 @@ func (c *Core) EndTurn(status protocol.Status) {
 	c.endCalls(Main)
 	c.put("turn-end:"+t.ID, 0, protocol.Envelope{Role: protocol.RoleAgent, Turn: t.ID, Ev: protocol.Event{T: protocol.TypeTurnEnd, Status: status}})
 	c.S.Turn = nil
-}
-
-// TurnFor finds the turn that a provider's key belongs to: the remembered one, else the open one, else the last.
-// ok is false when the session has had no turn.
-func (c *Core) TurnFor(key string) (id string, ok bool) {
-	if key != "" {
-		for i := len(c.S.Turns) - 1; i >= 0; i-- {
-			if c.S.Turns[i].Key == key {
-				return c.S.Turns[i].ID, true
-			}
-		}
-	}
-	if c.S.Turn != nil {
-		return c.S.Turn.ID, true
-	}
-	if n := len(c.S.Turns); n > 0 {
-		return c.S.Turns[n-1].ID, true
-	}
-	return "", false
 }
 
 // Status describes the core's part of the session.
