@@ -20,6 +20,14 @@ type file struct {
 	event watch.Event
 }
 
+// cursorKey is the key of the file's cursor: one for all names that a log can have, else its path.
+func (f file) cursorKey(path string) string {
+	if f.place.Key != "" {
+		return f.place.Key
+	}
+	return path
+}
+
 // An actor is the goroutine that owns one source session from record to outbox. It is loaded when something happens and leaves
 // again after a while of rest.
 type actor struct {

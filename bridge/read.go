@@ -61,10 +61,7 @@ func rank(p adapters.Place) int {
 // readLog reads a log from its cursor to its end, in batches that are each one transaction. It reports false where it stopped
 // before the end.
 func (a *actor) readLog(ctx context.Context, path string, f file) bool {
-	key := f.place.Key
-	if key == "" {
-		key = path
-	}
+	key := f.cursorKey(path)
 	if f.event.ModTime.After(a.grew) {
 		a.grew = f.event.ModTime
 	}
@@ -206,10 +203,7 @@ func (a *actor) skip(ctx context.Context, dirty map[string]file) {
 			cursors[path] = sidecarCursor(f.event)
 			continue
 		}
-		key := f.place.Key
-		if key == "" {
-			key = path
-		}
+		key := f.cursorKey(path)
 		if c, ok := f.event.End(); ok {
 			if enc, err := json.Marshal(c); err == nil {
 				cursors[key] = enc
